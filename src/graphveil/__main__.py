@@ -1,0 +1,3 @@
+from graphveil.cli import main
+
+main()

@@ -1,0 +1,149 @@
+"""`graphveil plan`: what noise would this take, or what would this noise give, before any data is touched."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from graphveil.errors import InvalidInput
+from graphveil.levels import describe, level_to_dict, make_level
+from graphveil.methods.plans import METHODS, Settings, make_plan
+from graphveil.plan import Plan, PublicFacts, mechanism_to_dict
+
+
+def plan(
+    nodes: Annotated[int, typer.Option(help="Number of nodes.")],
+    train_nodes: Annotated[int, typer.Option(help="Number of training nodes.")],
+    classes: Annotated[int, typer.Option(help="Number of classes.")],
+    features: Annotated[int, typer.Option(help="Number of features.")] = 0,
+    edges: Annotated[int | None, typer.Option(help="Number of stored edges, only if it is public.")] = None,
+    directed: Annotated[bool, typer.Option("--directed/--undirected", help="What the graph declares itself.")] = False,
+    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dpdgc",
+    level: Annotated[str, typer.Option(help="none, edge, k-neighbor or node.")] = "k-neighbor",
+    k: Annotated[int | None, typer.Option(help="Neighbours that change together (level k-neighbor).")] = None,
+    max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
+    unit: Annotated[str | None, typer.Option(help="undirected or directed (level edge).")] = None,
+    attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
+    epsilon: Annotated[float | None, typer.Option(help="Target; the least noise that meets it is found.")] = None,
+    delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
+    noise: Annotated[
+        list[str] | None, typer.Option(help="Instead of --epsilon: a multiplier for all, or NAME=VALUE for each.")
+    ] = None,
+    share: Annotated[list[str] | None, typer.Option(help="NAME=PART: a mechanism's part of mu^2.")] = None,
+    shared_multiplier: Annotated[
+        bool, typer.Option("--shared-multiplier", help="One noise multiplier for all, as in the paper.")
+    ] = False,
+    steps: Annotated[int, typer.Option(help="Training steps of each trained part.")] = 100,
+    batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
+    hops: Annotated[int, typer.Option(help="GAP's hops.")] = 2,
+    layers: Annotated[int, typer.Option(help="DP-SAGE's layers.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Print the mechanisms of a method, their noise and their cost. Needs no data.
+
+    Example: graphveil plan --method dpdgc --level k-neighbor --k 5 --epsilon 16 --delta 1e-5 --nodes 7535
+    --train-nodes 5651 --features 745 --classes 8
+
+    The reverse: replace --epsilon 16 by --noise 30, or by --noise embedding=400 --noise release=2 --noise head=40.
+    """
+    if level == "node" and max_degree is None:
+        raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
+    made = make_plan(
+        method,
+        make_level(level, k=k, max_degree=max_degree, unit=unit, attributes=attributes),
+        PublicFacts(nodes, train_nodes, features, classes, directed, edges),
+        epsilon=epsilon,
+        delta=_delta(delta),
+        settings=Settings(
+            steps=steps,
+            batch_size=batch_size,
+            hops=hops,
+            layers=layers,
+            max_degree=max_degree,
+            shares=_named("share", share),
+        ),
+        noise=_noise(noise),
+        shared_multiplier=shared_multiplier,
+    )
+    if as_json:
+        typer.echo(json.dumps(_to_dict(made), indent=2))
+    else:
+        _show(made)
+
+
+def _delta(text: str) -> float | str:
+    if text == "auto":
+        return text
+    return _number("delta", text)
+
+
+def _noise(values: list[str] | None) -> float | dict[str, float] | None:
+    if not values:
+        return None
+    if len(values) == 1 and "=" not in values[0]:
+        return _number("noise", values[0])
+    return _named("noise", values)
+
+
+def _named(field: str, values: list[str] | None) -> dict[str, float]:
+    named = {}
+    for value in values or []:
+        name, separator, number = value.partition("=")
+        if not separator:
+            raise InvalidInput(field, value, "must have the form NAME=VALUE")
+        named[name] = _number(f"{field} {name}", number)
+    return named
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise InvalidInput(field, text, "must be a number") from None
+
+
+def _to_dict(plan: Plan) -> dict[str, object]:
+    shares = plan.shares()
+    finite = math.isfinite(plan.epsilon)
+    return {
+        "method": plan.method,
+        "level": level_to_dict(plan.level),
+        "epsilon": plan.epsilon if finite else None,
+        "rdp_epsilon": plan.rdp_epsilon if finite else None,
+        "delta": plan.delta,
+        "epsilon_by_kind": plan.epsilon_by_kind() if finite else None,
+        "mechanisms": [
+            {**mechanism_to_dict(m), "noise_std": m.noise, "uses": m.uses, "share": shares[m.name]}
+            for m in plan.mechanisms
+        ],
+        "assumptions": list(plan.assumptions),
+    }
+
+
+def _show(plan: Plan) -> None:
+    console = Console(highlight=False)
+    console.print(f"{plan.method}: {describe(plan.level)}")
+    if not plan.mechanisms:
+        why = "trained without noise" if math.isinf(plan.epsilon) else "the model reads nothing that is protected"
+        console.print(f"No mechanisms: {why}.")
+        return
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("mechanism", "what", "sensitivity", "noise", "share of mu²"):
+        table.add_column(heading)
+    shares = plan.shares()
+    for m in plan.mechanisms:
+        share = f"{shares[m.name]:.1%}" if shares[m.name] else "-"
+        table.add_row(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), share)
+    console.print(table)
+    by_kind = plan.epsilon_by_kind()
+    kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())
+    differing = f" ({kinds})" if len(set(by_kind.values())) > 1 else ""
+    console.print(f"total: epsilon {plan.epsilon:.4f} at delta {plan.delta:.3g}{differing}")
+    console.print(f"cross-check by Rényi accounting: {plan.rdp_epsilon:.4f}")
+    for line in plan.assumptions:
+        console.print(f"assumed: {line}")

@@ -1,0 +1,171 @@
+"""What may change between two adjacent graphs: the thing that a guarantee is about.
+
+All combinations of the paper's Figure 1(c): topology protection from nothing (k = 0) through one edge and k
+neighbours to a whole node, with or without the node's features and label.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+
+Unit = Literal["undirected", "directed"]
+UNITS: tuple[Unit, ...] = ("undirected", "directed")
+
+
+@dataclass(frozen=True)
+class Public:
+    """Nothing is private: training without noise."""
+
+
+@dataclass(frozen=True)
+class Edge:
+    """One edge may be added or removed; features, labels and every other edge are known to the adversary.
+
+    The undirected unit is the pair of entries A[i, j] and A[j, i]; the directed unit is a single entry. With no unit
+    given, the graph's declaration decides (`with_unit`). The directed unit on a symmetric graph is weaker than it
+    looks: the mirrored entry gives the edge away a second time.
+    """
+
+    unit: Unit | None = None
+
+    def __post_init__(self) -> None:
+        if self.unit is not None and self.unit not in UNITS:
+            raise InvalidInput("unit", self.unit, f"must be one of {', '.join(UNITS)}")
+
+
+@dataclass(frozen=True)
+class KNeighbor:
+    """A node's features and label, k entries of its row and k entries of its column may all change.
+
+    With `attributes=False` features and labels are public and only the 2k entries are protected.
+    """
+
+    k: int
+    attributes: bool = True
+
+    def __post_init__(self) -> None:
+        validate.count("k", self.k, least=0)
+        if self.k == 0 and not self.attributes:
+            raise InvalidInput("k", self.k, "with public attributes this protects nothing; use k >= 1")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node's features, label and all of its edges may change.
+
+    `max_degree` promises that no node is read by more than that many others (column sums of A) in either of two
+    adjacent graphs. With `attributes=False` features and labels are public.
+    """
+
+    max_degree: int
+    attributes: bool = True
+
+    def __post_init__(self) -> None:
+        validate.count("max_degree", self.max_degree)
+
+
+Level = Public | Edge | KNeighbor | Node
+NAMES: dict[type, str] = {Public: "none", Edge: "edge", KNeighbor: "k-neighbor", Node: "node"}
+
+
+def level_name(level: Level) -> str:
+    """The level's name on the command line."""
+    if type(level) not in NAMES:
+        raise InvalidInput("level", level, f"must be one of {', '.join(NAMES.values())}")
+    return NAMES[type(level)]
+
+
+def make_level(
+    name: str,
+    *,
+    k: int | None = None,
+    max_degree: int | None = None,
+    unit: str | None = None,
+    attributes: bool = True,
+) -> Level:
+    """The level that these words describe; a word that does not belong to the level is an error."""
+    if name not in NAMES.values():
+        raise InvalidInput("level", name, f"must be one of {', '.join(NAMES.values())}")
+    if k is not None and name != "k-neighbor":
+        raise InvalidInput("k", k, f"belongs to level k-neighbor, not {name}")
+    if unit is not None and name != "edge":
+        raise InvalidInput("unit", unit, f"belongs to level edge, not {name}")
+    if not attributes and name not in ("k-neighbor", "node"):
+        raise InvalidInput("attributes", attributes, f"belongs to levels k-neighbor and node, not {name}")
+    if name == "none":
+        return Public()
+    if name == "edge":
+        return Edge(unit)  # type: ignore[arg-type]
+    if name == "k-neighbor":
+        if k is None:
+            raise InvalidInput("k", k, "level k-neighbor needs a k")
+        return KNeighbor(k, attributes)
+    if max_degree is None:
+        raise InvalidInput("max_degree", max_degree, "level node needs a promise on the degree")
+    return Node(max_degree, attributes)
+
+
+def with_unit(level: Level, directed: bool) -> Level:
+    """Settle an edge level's unit by what the graph *declares* itself to be.
+
+    Declared, not measured: reading symmetry off A would make the noise depend on private data.
+    """
+    if isinstance(level, Edge) and level.unit is None:
+        return Edge("directed" if directed else "undirected")
+    return level
+
+
+def check_size(level: Level, nodes: int) -> None:
+    """Refuse levels that make no sense on a graph of this many nodes."""
+    validate.count("nodes", nodes)
+    if isinstance(level, KNeighbor) and level.k >= nodes:
+        raise InvalidInput("k", level.k, f"must be less than the number of nodes, {nodes}")
+    if isinstance(level, Node) and level.max_degree >= nodes:
+        raise InvalidInput("max_degree", level.max_degree, f"must be less than the number of nodes, {nodes}")
+
+
+def check_promise(level: Level, largest_column_sum: int) -> None:
+    """Refuse a graph that breaks the level's promise on degrees, instead of repairing it silently."""
+    if isinstance(level, Node) and largest_column_sum > level.max_degree:
+        raise InvalidInput(
+            "max_degree", level.max_degree, f"the graph breaks this promise: a node is read by {largest_column_sum}"
+        )
+
+
+def protects_attributes(level: Level) -> bool:
+    """Whether a node's features and label are private."""
+    return isinstance(level, KNeighbor | Node) and level.attributes
+
+
+def describe(level: Level) -> str:
+    """One sentence for people who will never read the theory."""
+    if isinstance(level, Public):
+        return "Nothing is protected."
+    if isinstance(level, Edge):
+        edge = "one directed link" if level.unit == "directed" else "one connection between two nodes"
+        return f"Whether {edge} exists is protected; features and labels are treated as public."
+    whose = "A node's features and label" if level.attributes else "Nothing about a node's features and label"
+    if isinstance(level, KNeighbor):
+        links = f"any {level.k} of the nodes it reads and any {level.k} of the nodes that read it"
+    else:
+        links = f"all of its connections (at most {level.max_degree} nodes read it)"
+    if isinstance(level, KNeighbor) and level.k == 0:
+        return "A node's features and label are protected; who is connected to whom is treated as public."
+    if not level.attributes:
+        return f"A node's links, {links}, are protected together; features and labels are treated as public."
+    return f"{whose}, {links}, are protected together."
+
+
+def level_to_dict(level: Level) -> dict[str, Any]:
+    """A JSON form; `level_from_dict` reads it back."""
+    return {"name": level_name(level), **asdict(level)}
+
+
+def level_from_dict(data: dict[str, Any]) -> Level:
+    """The level that `level_to_dict` wrote."""
+    words = {key: value for key, value in data.items() if key != "name"}
+    return make_level(data.get("name", ""), **words)

@@ -1,0 +1,74 @@
+"""The only way to noise: a ledger executes a plan, and refuses what was not planned."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from graphveil.accounting import RandomizedResponse
+from graphveil.certificate import Certificate
+from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.mechanisms.gaussian import add_gaussian
+from graphveil.mechanisms.randomness import NoiseSource
+from graphveil.mechanisms.response import randomized_response
+from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+
+
+class Ledger:
+    """Draws each mechanism of a plan exactly as often as planned.
+
+    Formal guarantee: everything a ledger returns together costs at most `plan.epsilon` at `plan.delta`. A draw is
+    booked before its noise exists, so a failure in between can only cost budget, never give it away.
+    """
+
+    def __init__(self, plan: Plan, source: NoiseSource) -> None:
+        self.plan = plan
+        self._source = source
+        self._used = {mechanism.name: 0 for mechanism in plan.mechanisms}
+
+    @property
+    def used(self) -> dict[str, int]:
+        """How often each mechanism has been drawn so far."""
+        return dict(self._used)
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """`value` with the noise that `name` plans; keep the result, there is no second draw."""
+        mechanism = self._book(name, GaussianRelease)
+        assert isinstance(mechanism, GaussianRelease)
+        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """One training step: the sum of clipped gradients, one tensor per parameter, with its noise."""
+        mechanism = self._book(name, ClippedTraining)
+        assert isinstance(mechanism, ClippedTraining)
+        if mechanism.group.worst == 0:
+            return list(sums)
+        flat = torch.cat([part.reshape(-1) for part in sums])
+        noisy = add_gaussian(flat, mechanism.sensitivity.least, mechanism.noise, self._source)
+        pieces = noisy.split([part.numel() for part in sums])
+        return [piece.reshape(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        """Randomised responses to `symbols`; keep the result, there is no second draw."""
+        mechanism = self._book(name, Responses)
+        assert isinstance(mechanism, Responses)
+        return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
+
+    def certificate(self) -> Certificate:
+        """The certificate of the executed plan; an unfinished one has none."""
+        open_ends = [
+            f"{m.name} {self._used[m.name]} of {m.uses}" for m in self.plan.mechanisms if self._used[m.name] != m.uses
+        ]
+        if open_ends:
+            raise BudgetExceeded(f"the plan was not executed as planned: {', '.join(open_ends)} draws")
+        return Certificate.of(self.plan, self._source.description, self._source.secure)
+
+    def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
+        mechanism = self.plan[name]
+        if not isinstance(mechanism, expected):
+            raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {expected.type}")
+        if self._used[name] >= mechanism.uses:
+            raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
+        self._used[name] += 1
+        return mechanism

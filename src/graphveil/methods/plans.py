@@ -1,0 +1,249 @@
+"""What each method spends at each level: every use of private data of every method, in one place.
+
+Each function lists the mechanisms of one method with the sensitivities of `graphveil.sensitivity`. Noise is left at
+one unit; `make_plan` calibrates it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from graphveil import sensitivity, validate
+from graphveil.errors import InvalidInput
+from graphveil.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
+from graphveil.plan import (
+    ByKind,
+    ClippedTraining,
+    GaussianRelease,
+    Mechanism,
+    Plan,
+    PublicFacts,
+    Responses,
+    automatic_delta,
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Choices that change the plan; all of them are public.
+
+    `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows. `row_norm` bounds the
+    rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
+    k-neighbour level, `capped` whether the graph was cut to it. `shares` overrides the default parts of mu^2 by name.
+    """
+
+    steps: int = 100
+    batch_size: int | None = None
+    clip: float = 1.0
+    row_norm: float = 1.0
+    hops: int = 2
+    layers: int = 1
+    max_degree: int | None = None
+    capped: bool = False
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        validate.count("steps", self.steps)
+        validate.positive("clip", self.clip)
+        validate.positive("row_norm", self.row_norm)
+        validate.count("hops", self.hops)
+        validate.count("layers", self.layers)
+        if self.batch_size is not None:
+            validate.count("batch_size", self.batch_size)
+        if self.max_degree is not None:
+            validate.count("max_degree", self.max_degree)
+
+
+@dataclass(frozen=True)
+class Spending:
+    """The mechanisms of a method, the default parts of mu^2, and what has to be assumed."""
+
+    mechanisms: tuple[Mechanism, ...]
+    shares: Mapping[str, float]
+    assumptions: tuple[str, ...] = ()
+
+
+def make_plan(
+    method: str,
+    level: Level,
+    facts: PublicFacts,
+    *,
+    epsilon: float | None = None,
+    delta: float | str = "auto",
+    settings: Settings | None = None,
+    noise: float | Mapping[str, float] | None = None,
+    shared_multiplier: bool = False,
+) -> Plan:
+    """The plan of `method` at `level`: calibrated to `epsilon`, or with stated `noise` and whatever epsilon that gives.
+
+    >>> from graphveil.levels import KNeighbor
+    >>> facts = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)
+    >>> plan = make_plan("dpdgc", KNeighbor(5), facts, epsilon=16.0, delta=1e-4)
+    >>> [mechanism.name for mechanism in plan.mechanisms], plan.epsilon <= 16.0
+    (['embedding', 'release', 'head'], True)
+    """
+    if method not in METHODS:
+        raise InvalidInput("method", method, f"must be one of {', '.join(METHODS)}")
+    level_name(level)
+    level = with_unit(level, facts.directed)
+    settings = settings or Settings()
+    if isinstance(delta, str) and delta != "auto":
+        raise InvalidInput("delta", delta, 'must be a number or "auto"')
+    chosen_delta = automatic_delta(level, facts) if delta == "auto" else validate.open_unit("delta", delta)
+    if (epsilon is None) == (noise is None) and not isinstance(level, Public):
+        raise InvalidInput("epsilon", epsilon, "give either epsilon or noise")
+    if epsilon is not None:
+        validate.positive("epsilon", epsilon)
+    empty = Plan(method, level, facts, chosen_delta, ())
+    spending = METHODS[method](level, facts, settings, epsilon)
+    plan = replace(empty, mechanisms=spending.mechanisms, assumptions=spending.assumptions + _degree(level, settings))
+    if isinstance(level, Public):
+        return plan
+    if noise is not None:
+        return plan.with_noise(noise)
+    assert epsilon is not None
+    if shared_multiplier:
+        return plan.with_noise(1.0).calibrated(epsilon)
+    for name in settings.shares:
+        if name not in spending.shares:
+            raise InvalidInput("shares", name, f"is not a part of {method} here ({', '.join(spending.shares)})")
+    return plan.calibrated(epsilon, {**spending.shares, **settings.shares})
+
+
+def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """MLP, and DP-MLP where features and labels are private; it never reads the graph."""
+    del epsilon
+    if not protects_attributes(level):
+        return Spending((), {})
+    return Spending((_training("head", _own_row(level, facts), facts, settings, _OWN_ROW),), {"head": 1.0})
+
+
+def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DPDGC with a trained embedding: W by clipped training on rows of A, Z = A W + noise, head on [X | Z]."""
+    del epsilon
+    if isinstance(level, Public):
+        return Spending((), {})
+    group = ByKind(
+        sensitivity.embedding_group(level, facts.train_nodes),
+        sensitivity.embedding_group(level, facts.train_nodes, in_training=False),
+    )
+    embedding = _training("embedding", group, facts, settings, "docs/theory.md section 2; paper, appendix C")
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    shares = {"embedding": 0.5, "release": 0.2, "head": 0.3}
+    if isinstance(level, Edge):
+        release = _release("release", rows, "docs/theory.md section 2; paper, theorem G.1")
+        return Spending((embedding, release), {"embedding": 0.7, "release": 0.3})
+    if _full_release_is_cheaper(level, shares):
+        full = sensitivity.product_full(level, settings.row_norm, facts.nodes)
+        release = _release("release", full, "docs/theory.md section 2 (all rows, the head is then free)")
+        return Spending((embedding, release), {"embedding": 0.5, "release": 0.5})
+    release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.2 and 5.3")
+    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    return Spending((embedding, release, head), shares)
+
+
+def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """GAP: an encoder on X, L noisy hops of its row-normalised output, a head on all hops."""
+    del epsilon
+    if isinstance(level, Public):
+        return Spending((), {})
+    hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
+    hops = replace(_release("hops", hop, "docs/theory.md section 3; paper, theorem 5.1"), uses=settings.hops)
+    if isinstance(level, Edge):
+        return Spending((hops,), {"hops": 1.0})
+    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    if not protects_attributes(level):
+        return Spending((hops, head), {"hops": 0.5, "head": 0.5})
+    encoder = _training("encoder", _own_row(level, facts), facts, settings, _OWN_ROW)
+    return Spending((encoder, hops, head), {"encoder": 0.3, "hops": 0.4, "head": 0.3})
+
+
+def sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """GraphSAGE, without any protection."""
+    del facts, settings, epsilon
+    if not isinstance(level, Public):
+        raise InvalidInput("level", level_name(level), "sage gives no protection; use randedge or dp-sage")
+    return Spending((), {})
+
+
+def randedge(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """Randomised response on every possible edge, then GraphSAGE on the answer."""
+    del settings
+    if isinstance(level, Public):
+        return Spending((), {})
+    if not isinstance(level, Edge):
+        raise InvalidInput("level", level_name(level), "randedge protects edges only; use level edge")
+    bits = sensitivity.randomized_edges(level, facts.nodes, paired=not facts.directed)
+    each = (epsilon or 1.0) / bits
+    source = "docs/theory.md section 2 (one answer for each bit that an edge changes)"
+    edges = Responses("edges", ByKind.same(bits), each, classes=2, source=source)
+    return Spending((edges,), {})
+
+
+def dp_sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DP-SAGE: clipped training over whole neighbourhoods, and noisy aggregation at inference."""
+    del epsilon
+    if isinstance(level, Public):
+        return Spending((), {})
+    if not isinstance(level, KNeighbor | Node):
+        raise InvalidInput("level", level_name(level), "dp-sage protects nodes; use level k-neighbor or node")
+    reach = (level, settings.max_degree, settings.layers, facts.train_nodes)
+    group = ByKind(sensitivity.sage_group(*reach), sensitivity.sage_group(*reach, in_training=False))
+    gradient = _training("gradient", group, facts, settings, "docs/theory.md section 6; Daigavane et al. 2021")
+    hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
+    source = "docs/theory.md section 3 (aggregation of unit rows at inference)"
+    aggregation = replace(_release("aggregation", hop, source), uses=settings.layers)
+    return Spending((gradient, aggregation), {"gradient": 0.7, "aggregation": 0.3})
+
+
+METHODS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], Spending]] = {
+    "dpdgc": dpdgc,
+    "gap": gap,
+    "mlp": mlp,
+    "sage": sage,
+    "randedge": randedge,
+    "dp-sage": dp_sage,
+}
+
+_OWN_ROW = "docs/theory.md section 4 (the node's own row; all others are private already)"
+
+
+def _own_row(level: Level, facts: PublicFacts) -> ByKind:
+    """The head's group: a training node moves its own row, an unlabelled one moves none."""
+    return ByKind(sensitivity.head_group(level, facts.train_nodes), 0)
+
+
+def _training(name: str, group: ByKind, facts: PublicFacts, settings: Settings, source: str) -> ClippedTraining:
+    rate = 1.0
+    if settings.batch_size is not None:
+        rate = min(1.0, settings.batch_size / facts.train_nodes)
+    return ClippedTraining(name, group, 1.0, settings.steps, source, rate, settings.clip)
+
+
+def _release(name: str, moved: float, source: str) -> GaussianRelease:
+    return GaussianRelease(name, ByKind.same(moved), 1.0 if moved else 0.0, source)
+
+
+def _full_release_is_cheaper(level: Level, shares: Mapping[str, float]) -> bool:
+    """Public attributes: protect row r in the release and train the head freely, or pay for the head.
+
+    Releasing all rows takes sqrt(k + 1) times the noise, and gets the head's share of the budget for it.
+    """
+    if protects_attributes(level) or not isinstance(level, KNeighbor):
+        return False
+    return math.sqrt(level.k + 1) <= math.sqrt((shares["release"] + shares["head"]) / shares["release"])
+
+
+def _degree(level: Level, settings: Settings) -> tuple[str, ...]:
+    """What the certificate says about degrees (docs/theory.md, section 2, last bullet)."""
+    bound = level.max_degree if isinstance(level, Node) else settings.max_degree
+    if bound is None or isinstance(level, Public | Edge):
+        return ()
+    if settings.capped:
+        return (
+            f"Degrees were capped at {bound} by dropping links at random. Adjacent graphs are graphs that differ after "
+            "the capping; a change before it can move more links.",
+        )
+    return (f"Promised: no node is read by more than {bound} others, before and after a change.",)

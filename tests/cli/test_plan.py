@@ -1,0 +1,65 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+SIZES = ["--nodes", "7535", "--train-nodes", "5651", "--features", "745", "--classes", "8"]
+
+
+def run(*words):
+    """The command as a user runs it."""
+    return subprocess.run([sys.executable, "-m", "graphveil", *words], capture_output=True, text=True, timeout=120)
+
+
+def test_noise_for_a_target_and_back_again():
+    words = ["plan", "--level", "k-neighbor", "--k", "5", "--delta", "1e-5", *SIZES, "--json"]
+    found = json.loads(run(*words, "--epsilon", "16").stdout)
+    assert 15.98 < found["epsilon"] <= 16
+    assert found["delta"] == 1e-5
+    noise = []
+    for mechanism in found["mechanisms"]:
+        value = mechanism.get("noise_multiplier") or mechanism["std"] / mechanism["sensitivity"]["training"]
+        noise += ["--noise", f"{mechanism['name']}={value!r}"]
+    again = json.loads(run(*words, *noise).stdout)
+    assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-6)
+
+
+def test_the_table_names_everything():
+    out = run("plan", "--method", "gap", "--level", "node", "--max-degree", "100", "--epsilon", "16", *SIZES).stdout
+    for word in ("encoder", "hops", "head", "sensitivity", "share", "total: epsilon", "assumed"):
+        assert word in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "0"], "epsilon = 0.0"),
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "-2"], "epsilon = -2.0"),
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "many"], "'many'"),
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "1", "--delta", "1"], "delta = 1.0"),
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "1", "--delta", "0"], "delta = 0.0"),
+        (["--level", "k-neighbor", "--k", "5", "--epsilon", "1", "--delta", "x"], "delta = 'x'"),
+        (["--level", "k-neighbor", "--k", "-1", "--epsilon", "1"], "k = -1"),
+        (["--level", "k-neighbor", "--k", "7535", "--epsilon", "1"], "k = 7535"),
+        (["--level", "k-neighbor", "--k", "0", "--no-attributes", "--epsilon", "1"], "k = 0"),
+        (["--level", "everything", "--epsilon", "1"], "level = 'everything'"),
+        (["--level", "node", "--epsilon", "1"], "max_degree = None"),
+        (["--level", "edge", "--unit", "both", "--epsilon", "1"], "unit = 'both'"),
+        (["--level", "edge", "--epsilon", "1", "--noise", "2"], "give either epsilon or noise"),
+        (["--level", "edge", "--noise", "release:2"], "noise = 'release:2'"),
+        (["--level", "edge", "--epsilon", "1", "--share", "head"], "share = 'head'"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(words, message):
+    done = run("plan", *words, *SIZES)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+def test_help_has_an_example():
+    done = run("plan", "--help")
+    assert done.returncode == 0
+    assert "Example: graphveil plan" in done.stdout

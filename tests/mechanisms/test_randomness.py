@@ -1,0 +1,75 @@
+import time
+
+import pytest
+import torch
+from privacy.checks import has_noise
+from scipy import stats
+
+from graphveil.errors import InvalidInput
+from graphveil.mechanisms import NoiseSource
+
+
+def test_normals_are_normal():
+    assert has_noise(NoiseSource(seed=5).normal(400_000), 1.0)
+    far = NoiseSource(seed=5).normal(4_000_000).abs()
+    for point in (3.0, 4.0):
+        expected = 4_000_000 * 2 * stats.norm.sf(point)
+        assert int((far > point).sum()) == pytest.approx(expected, abs=5 * expected**0.5)
+
+
+def test_uniforms_are_uniform_and_never_reach_the_ends():
+    values = NoiseSource(seed=6).uniform(500, 1000)
+    assert values.shape == (500, 1000)
+    assert stats.kstest(values.flatten().numpy(), "uniform").pvalue > 1e-4
+    assert 0 < values.min()
+    assert values.max() < 1
+
+
+def test_integers_are_uniform():
+    counts = torch.bincount(NoiseSource(seed=7).integers(7, 700_000), minlength=7)
+    assert stats.chisquare(counts.numpy()).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 5), (65_537,), (2, 65_536)])
+def test_any_shape(shape):
+    assert NoiseSource(seed=0).normal(*shape).shape == shape
+
+
+def test_a_seed_repeats_and_says_so():
+    first, second = NoiseSource(seed=3), NoiseSource(seed=3)
+    assert torch.equal(first.normal(1000), second.normal(1000))
+    assert not torch.equal(first.normal(1000), NoiseSource(seed=4).normal(1000))
+    assert not first.secure
+    assert "experiments only" in first.description
+
+
+def test_no_seed_never_repeats_and_is_secure():
+    first, second = NoiseSource(), NoiseSource()
+    assert not torch.equal(first.normal(100), second.normal(100))
+    assert first.secure
+    assert "seed" not in first.description
+
+
+def test_a_bad_seed_is_named():
+    for seed in (-1, 1.5, "x"):
+        with pytest.raises(InvalidInput, match="seed"):
+            NoiseSource(seed=seed)
+
+
+def test_speed_is_at_least_a_third_of_torch():
+    """Side by side on one thread, best of several rounds: absolute times are noisy."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        source, count = NoiseSource(), 4_000_000
+        ours, theirs = [], []
+        for _ in range(8):
+            start = time.perf_counter()
+            source.normal(count)
+            middle = time.perf_counter()
+            torch.randn(count)
+            ours.append(middle - start)
+            theirs.append(time.perf_counter() - middle)
+    finally:
+        torch.set_num_threads(threads)
+    assert min(theirs) / min(ours) > 1 / 3

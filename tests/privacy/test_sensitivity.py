@@ -1,0 +1,351 @@
+"""Every sensitivity against a search over adjacent graphs that tries to exceed it."""
+
+import math
+from itertools import chain
+
+import numpy as np
+import pytest
+from privacy.adjacent import Pair, every_pair, random_pairs
+
+from graphveil import sensitivity
+from graphveil.errors import InvalidInput
+from graphveil.levels import Edge, KNeighbor, Node, Public
+
+NODES = 4
+SMALL_LEVELS = [
+    Edge("directed"),
+    Edge("undirected"),
+    KNeighbor(0),
+    KNeighbor(1),
+    KNeighbor(2),
+    KNeighbor(NODES - 1),
+    KNeighbor(1, attributes=False),
+    KNeighbor(2, attributes=False),
+    Node(1),
+    Node(2),
+    Node(2, attributes=False),
+]
+LARGE_LEVELS = [
+    Edge("directed"),
+    Edge("undirected"),
+    KNeighbor(1),
+    KNeighbor(3),
+    KNeighbor(8),
+    Node(2),
+    Node(4),
+    Node(4, attributes=False),
+]
+
+
+def name(level):
+    return str(level).replace(" ", "")
+
+
+def pairs(level, small=3, large=12, count=300):
+    """All pairs on a few nodes, and random ones on more."""
+    return chain(every_pair(level, small), random_pairs(level, large, count, seed=1))
+
+
+def moved_rows(pair: Pair, query) -> float:
+    """L2 change of the protected rows of a query."""
+    change = query(pair.after) - query(pair.before)
+    return float(np.linalg.norm(change[pair.others]))
+
+
+def table(nodes: int, seed: int, aligned: bool, norm: float = 1.0, non_negative: bool = False) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    rows = np.tile(rng.normal(size=5), (nodes, 1)) if aligned else rng.normal(size=(nodes, 5))
+    rows = np.abs(rows) if non_negative else rows
+    return norm * rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def nodes_of(pair: Pair) -> int:
+    return len(pair.before)
+
+
+@pytest.mark.parametrize("level", SMALL_LEVELS + LARGE_LEVELS, ids=name)
+def test_embedding_group(level):
+    most = {True: 0, False: 0}
+    for pair in pairs(level):
+        for train in ([0, 1], range(nodes_of(pair))):
+            rows = np.isin(np.arange(nodes_of(pair)), list(train))
+            differ = (pair.before != pair.after).any(1) | (pair.labels != pair.labels_after)
+            inside = pair.replaced is None or bool(rows[pair.replaced])
+            found = int((differ & rows).sum())
+            bound = sensitivity.embedding_group(level, int(rows.sum()), in_training=inside)
+            assert found <= bound
+            most[inside] = max(most[inside], found)
+    assert most[True] == sensitivity.embedding_group(level, 12), "the bound is claimed tight"
+
+
+@pytest.mark.parametrize("level", SMALL_LEVELS + LARGE_LEVELS, ids=name)
+def test_head_group_is_the_replaced_row(level):
+    for pair in pairs(level, count=50):
+        own = 0 if pair.replaced is None else 1
+        assert own == sensitivity.head_group(level, nodes_of(pair))
+
+
+@pytest.mark.parametrize("group", [1, 2, 7, 26])
+def test_clipped_sum_is_linear_in_the_group(group):
+    rng = np.random.default_rng(group)
+    bound = sensitivity.clipped_sum(group, clip=0.5)
+    for _ in range(200):
+        before, after = (table(group, int(rng.integers(10**6)), aligned=False, norm=0.5) for _ in range(2))
+        assert np.linalg.norm(before.sum(0) - after.sum(0)) <= bound
+    turned = table(group, 0, aligned=True, norm=0.5)
+    assert np.linalg.norm(turned.sum(0) - (-turned).sum(0)) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize("level", SMALL_LEVELS + LARGE_LEVELS, ids=name)
+def test_product_rows(level):
+    largest = 0.0
+    for pair in pairs(level):
+        nodes = nodes_of(pair)
+        for aligned in (True, False):
+            W = table(nodes, 7, aligned, norm=0.3)
+            moved = moved_rows(pair, lambda A, W=W: A @ W)
+            assert moved <= sensitivity.product_rows(level, 0.3, nodes) * (1 + 1e-12)
+            largest = max(largest, moved / max(sensitivity.product_rows(level, 0.3, 12), 1e-12))
+    if level != KNeighbor(0):
+        assert largest > 0.9, "the bound is claimed tight"
+
+
+@pytest.mark.parametrize("level", [KNeighbor(1), KNeighbor(3), KNeighbor(8), Edge("undirected")], ids=name)
+def test_product_full(level):
+    largest = 0.0
+    for pair in pairs(level):
+        W = table(nodes_of(pair), 7, aligned=True)
+        moved = float(np.linalg.norm(pair.after @ W - pair.before @ W))
+        assert moved <= sensitivity.product_full(level, 1.0, nodes_of(pair)) * (1 + 1e-12)
+        largest = max(largest, moved / sensitivity.product_full(level, 1.0, 12))
+    largest = max(largest, all_at_once(level) / sensitivity.product_full(level, 1.0, 12))
+    assert largest > 0.9
+
+
+def all_at_once(level) -> float:
+    """k entries of row and column appear together, all rows of W the same."""
+    if isinstance(level, Edge):
+        return math.sqrt(2)
+    before, after = np.zeros((12, 12)), np.zeros((12, 12))
+    after[0, 1 : level.k + 1] = 1
+    after[1 : level.k + 1, 0] = 1
+    W = table(12, 7, aligned=True)
+    return float(np.linalg.norm(after @ W - before @ W))
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+@pytest.mark.parametrize("level", [Node(2), Node(4)], ids=name)
+def test_product_full_with_a_row_promise(level, non_negative):
+    """Row sums of at most D as well; the worst row turns from D copies of one direction to D of the opposite one."""
+    D, nodes = level.max_degree, 20
+    bound = sensitivity.product_full(level, 1.0, nodes, max_row_sum=D, non_negative=non_negative)
+    W = np.zeros((nodes, 2))
+    W[: nodes // 2, 0] = 1
+    W[nodes // 2 :, 1 if non_negative else 0] = 1 if non_negative else -1
+    before, after = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
+    before[0, 1 : D + 1] = 1
+    after[0, nodes // 2 : nodes // 2 + D] = 1
+    before[1 : D + 1, 0] = 1
+    after[D + 1 : 2 * D + 1, 0] = 1
+    assert np.linalg.norm(after @ W - before @ W) == pytest.approx(bound)
+    for pair in random_pairs(level, nodes, 200, seed=3):
+        if max(pair.before.sum(1).max(), pair.after.sum(1).max()) <= D:
+            assert np.linalg.norm(pair.after @ W - pair.before @ W) <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+@pytest.mark.parametrize("level", [KNeighbor(3), KNeighbor(8), Node(4)], ids=name)
+def test_product_full_with_clipped_rows(level, non_negative):
+    clip = 1.5
+
+    def clipped(A, W):
+        rows = A @ W
+        return rows * np.minimum(1, clip / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12))
+
+    for pair in random_pairs(level, 12, 400, seed=4):
+        for aligned in (True, False):
+            W = table(12, 5, aligned, non_negative=non_negative)
+            bound = sensitivity.product_full(level, 1.0, 12, row_clip=clip, non_negative=non_negative)
+            assert np.linalg.norm(clipped(pair.after, W) - clipped(pair.before, W)) <= bound * (1 + 1e-12)
+
+
+def test_the_full_product_at_node_level_needs_a_promise():
+    with pytest.raises(InvalidInput, match="max_row_sum"):
+        sensitivity.product_full(Node(3), 1.0, 10)
+
+
+@pytest.mark.parametrize(
+    "level", [Edge("directed"), Edge("undirected"), KNeighbor(0), KNeighbor(2), KNeighbor(8), Node(4)], ids=name
+)
+def test_gap_hop(level):
+    """Rows of H are unit vectors and the replaced node's own may turn round."""
+    D, largest = 4, 0.0
+    for pair in pairs(level):
+        if not isinstance(level, Edge) and max(pair.before.sum(0).max(), pair.after.sum(0).max()) > D:
+            continue
+        H = table(nodes_of(pair), 3, aligned=False)
+        H_after = H.copy()
+        if pair.replaced is not None:
+            H_after[pair.replaced] *= -1
+        moved = float(np.linalg.norm((pair.after @ H_after - pair.before @ H)[pair.others]))
+        assert moved <= sensitivity.gap_hop(level, D, nodes_of(pair)) * (1 + 1e-12)
+        largest = max(largest, moved)
+    readers = np.zeros((12, 12))
+    readers[1 : D + 1, 0] = 1
+    if not isinstance(level, Edge):  # D readers stay, the row turns: this pair is adjacent at every k
+        H = table(12, 3, aligned=False)
+        turned = H.copy()
+        turned[0] *= -1
+        largest = max(largest, float(np.linalg.norm((readers @ turned - readers @ H)[1:])))
+    assert largest == pytest.approx(sensitivity.gap_hop(level, D, 12))
+
+
+def test_gap_without_a_degree_promise_is_refused():
+    with pytest.raises(InvalidInput, match="max_degree"):
+        sensitivity.gap_hop(KNeighbor(3), None, 100)
+
+
+@pytest.mark.parametrize("level", SMALL_LEVELS, ids=name)
+def test_label_responses(level):
+    for pair in every_pair(level, 3):
+        assert int((pair.labels != pair.labels_after).sum()) <= sensitivity.label_responses(level)
+
+
+@pytest.mark.parametrize("non_negative", [True, False])
+def test_posterior_table(non_negative):
+    bound = sensitivity.posterior_table(KNeighbor(5), 0.7, non_negative=non_negative)
+    rng, largest = np.random.default_rng(0), 0.0
+    for _ in range(500):
+        rows = rng.normal(size=(2, 3)) * rng.choice([1e-3, 1, 1e3], size=(2, 3))
+        rows = np.abs(rows) if non_negative else rows
+        rows *= 0.7 / np.linalg.norm(rows, axis=1, keepdims=True)
+        largest = max(largest, float(np.linalg.norm(rows[0] - rows[1])))
+        assert largest <= bound * (1 + 1e-12)
+    assert largest > 0.9 * bound
+    assert sensitivity.posterior_table(Edge("directed")) == 0
+    assert sensitivity.posterior_table(Node(3, attributes=False)) == 0
+
+
+def neighbor_labels(A, labels, train, tau, classes=3):
+    """S = A^T diag(w) Y over training rows."""
+    degrees = A.sum(1)
+    weights = np.minimum(1.0, tau / np.sqrt(np.maximum(degrees, 1))) * train
+    return A.T @ (weights[:, None] * np.eye(classes)[labels])
+
+
+@pytest.mark.parametrize("tau", [0.5, 1.0, 1.7, 3.0])
+@pytest.mark.parametrize(
+    "level", [Edge("directed"), Edge("undirected"), KNeighbor(0), KNeighbor(1), KNeighbor(3), Node(2)], ids=name
+)
+def test_neighbor_label_table(level, tau):
+    rng = np.random.default_rng(2)
+    for pair in chain(every_pair(level, 3), random_pairs(level, 10, 400, seed=5)):
+        nodes = nodes_of(pair)
+        for train in (np.ones(nodes), (rng.random(nodes) < 0.6).astype(float)):
+            inside = pair.replaced is None or train[pair.replaced] > 0
+            bound = sensitivity.neighbor_label_table(level, tau, nodes, in_training=inside)
+            before = neighbor_labels(pair.before, pair.labels, train, tau)
+            after = neighbor_labels(pair.after, pair.labels_after, train, tau)
+            assert np.linalg.norm(after - before) <= bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("tau", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(3), KNeighbor(10), Node(1), Node(5)], ids=name)
+def test_neighbor_label_table_is_attained(level, tau):
+    """Rows that start (or stop) reading r share their other neighbours with r, whose own label turns."""
+    appear = level.k if isinstance(level, KNeighbor) else level.max_degree
+    vanish = 0 if isinstance(level, KNeighbor) else level.max_degree
+    largest = 0.0
+    for degree in range(int(tau**2) + 2):
+        # node 0 is r; 1.. are the rows that change; then the neighbours they share with r; then r's own further ones
+        changing, shared = appear + vanish, max(degree, int(tau**2))
+        nodes = 1 + changing + shared
+        before = np.zeros((nodes, nodes))
+        before[0, 1 + changing :] = 1
+        before[1 : 1 + changing, 1 + changing : 1 + changing + degree] = 1
+        after = before.copy()
+        after[1 : 1 + appear, 0] = 1
+        before[1 + appear : 1 + changing, 0] = 1
+        labels = np.zeros(nodes, dtype=int)
+        labels[1 + appear : 1 + changing] = 1
+        labels_after = labels.copy()
+        labels_after[0] = 1
+        train = np.ones(nodes)
+        moved = neighbor_labels(after, labels_after, train, tau) - neighbor_labels(before, labels, train, tau)
+        bound = sensitivity.neighbor_label_table(level, tau, nodes)
+        assert np.linalg.norm(moved) <= bound * (1 + 1e-12)
+        largest = max(largest, float(np.linalg.norm(moved) / bound))
+    assert largest > 0.97
+
+
+def test_neighbor_label_table_matches_the_simple_bounds():
+    for k in (1, 5, 25):
+        for tau in (0.5, 1.0, 2.0, 4.0):
+            exact = sensitivity.neighbor_label_table(KNeighbor(k), tau, 1000)
+            assert exact <= math.sqrt(k**2 + k + 2 * tau**2)
+            assert sensitivity.neighbor_label_table(KNeighbor(k), tau, 1000, in_training=False) <= k
+
+
+def sees(A, r, layers):
+    """Nodes whose `layers`-hop neighbourhood holds r, r itself included."""
+    seen = np.eye(len(A))[r] > 0
+    for _ in range(layers):
+        seen = seen | (A @ seen > 0)
+    return seen
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(3), KNeighbor(8), Node(2), Node(4)], ids=name)
+def test_sage_group_and_output(level, layers):
+    D = level.max_degree if isinstance(level, Node) else 3
+    for pair in chain(every_pair(level, 3), random_pairs(level, 14, 400, seed=6)):
+        if max(pair.before.sum(0).max(), pair.after.sum(0).max()) > D:
+            continue
+        affected = sees(pair.before, pair.replaced, layers) | sees(pair.after, pair.replaced, layers)
+        nodes = nodes_of(pair)
+        assert affected.sum() <= sensitivity.sage_group(level, D, layers, nodes)
+        rows = affected.sum() - 1
+        assert 2 * 0.5 * math.sqrt(rows) <= sensitivity.sage_output(level, D, layers, nodes, 0.5) + 1e-12
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+def test_sage_group_is_attained_at_node_level(layers):
+    D = 2
+    nodes = 1 + 2 * D + 2 * D * D
+    before, after = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
+    for reader in range(1, 2 * D + 1):
+        for step in range(D):
+            before[1 + 2 * D + (reader - 1) * D + step, reader] = 1
+    after[:] = before
+    before[1 : D + 1, 0] = 1
+    after[D + 1 : 2 * D + 1, 0] = 1
+    affected = sees(before, 0, layers) | sees(after, 0, layers)
+    assert affected.sum() == sensitivity.sage_group(Node(D), None, layers, nodes)
+
+
+@pytest.mark.parametrize("level", [*SMALL_LEVELS, KNeighbor(8), Node(4)], ids=name)
+def test_randomized_edges(level):
+    for pair in pairs(level, count=200):
+        bits = int((pair.before != pair.after).sum())
+        assert bits <= sensitivity.randomized_edges(level, nodes_of(pair), paired=False)
+        if (pair.before == pair.before.T).all() and (pair.after == pair.after.T).all():
+            assert bits // 2 <= sensitivity.randomized_edges(level, nodes_of(pair), paired=True)
+
+
+def test_nothing_moves_at_the_public_level():
+    level = Public()
+    assert sensitivity.embedding_group(level, 10) == sensitivity.head_group(level, 10) == 0
+    assert sensitivity.product_rows(level, 1.0, 10) == sensitivity.product_full(level, 1.0, 10) == 0
+    assert sensitivity.gap_hop(level, None, 10) == sensitivity.neighbor_label_table(level, 1.0, 10) == 0
+    assert sensitivity.label_responses(level) == sensitivity.randomized_edges(level, 10, paired=True) == 0
+
+
+def test_an_unsettled_edge_unit_is_refused():
+    with pytest.raises(InvalidInput, match="unit"):
+        sensitivity.product_rows(Edge(), 1.0, 10)
+
+
+def test_bounds_are_capped_by_the_graph():
+    assert sensitivity.embedding_group(Node(100), 7) == 7
+    assert sensitivity.product_rows(Node(100), 1.0, 5) == 2.0
+    assert sensitivity.gap_hop(Node(100), None, 5) == 4.0

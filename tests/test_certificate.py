@@ -1,0 +1,135 @@
+import json
+
+import pytest
+import torch
+
+from graphveil.certificate import SCHEMA, Certificate
+from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods.plans import Settings, make_plan
+from graphveil.plan import PublicFacts
+
+FACTS = PublicFacts(nodes=200, train_nodes=150, features=4, classes=3)
+
+
+def execute(plan, seed=0):
+    """Draw everything a plan allows, on nothing."""
+    book = Ledger(plan, NoiseSource(seed=seed))
+    for mechanism in plan.mechanisms:
+        for _ in range(mechanism.uses):
+            if mechanism.type == "gaussian release":
+                book.release(mechanism.name, torch.zeros(3))
+            elif mechanism.type == "clipped gradients":
+                book.noisy_sum(mechanism.name, [torch.zeros(3)])
+            else:
+                book.respond(mechanism.name, torch.zeros(3, dtype=torch.long))
+    return book.certificate()
+
+
+CASES = [
+    ("dpdgc", KNeighbor(5)),
+    ("dpdgc", KNeighbor(1, attributes=False)),
+    ("gap", Node(20)),
+    ("dpdgc", Edge("undirected")),
+    ("randedge", Edge("undirected")),
+    ("mlp", Edge("directed")),
+    ("dp-sage", Node(3)),
+    ("dpdgc", Public()),
+]
+
+
+@pytest.mark.parametrize(("method", "level"), CASES, ids=str)
+def test_json_is_read_back(method, level):
+    certificate = execute(make_plan(method, level, FACTS, epsilon=4.0))
+    data = json.loads(certificate.to_json())
+    assert data["schema"] == SCHEMA
+    assert Certificate.from_json(certificate.to_json()) == certificate
+
+
+@pytest.mark.parametrize(("method", "level"), CASES[:-1], ids=str)
+def test_the_claim_can_be_recomputed_from_the_file(method, level):
+    certificate = Certificate.from_json(execute(make_plan(method, level, FACTS, epsilon=4.0)).to_json())
+    assert certificate.plan().epsilon == pytest.approx(certificate.epsilon, rel=1e-12)
+    assert certificate.plan().rdp_epsilon == pytest.approx(certificate.rdp_epsilon, rel=1e-12)
+    assert certificate.epsilon <= 4.0
+
+
+def test_the_text_says_what_is_and_what_is_not_protected():
+    text = str(execute(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0)))
+    assert "features and label" in text
+    assert "any 5 of the nodes" in text
+    assert "A node's own published prediction" in text
+    assert "a known set" in text
+    assert "experiments only" in text
+    for name in ("embedding", "release", "head"):
+        assert name in text
+
+
+def test_the_directed_unit_on_an_undirected_graph_is_flagged():
+    weak = execute(make_plan("dpdgc", Edge("directed"), FACTS, epsilon=1.0))
+    assert any("both directions" in line for line in weak.not_protected)
+    directed = PublicFacts(200, 150, 4, 3, directed=True)
+    fine = execute(make_plan("dpdgc", Edge("directed"), directed, epsilon=1.0))
+    assert not any("both directions" in line for line in fine.not_protected)
+
+
+def test_degree_promise_and_capping_are_assumptions():
+    promised = execute(make_plan("gap", Node(20), FACTS, epsilon=4.0))
+    assert any("Promised: no node is read by more than 20" in line for line in promised.assumptions)
+    capped = execute(make_plan("gap", KNeighbor(2), FACTS, epsilon=4.0, settings=Settings(max_degree=9, capped=True)))
+    assert any("differ after the capping" in line for line in capped.assumptions)
+
+
+def test_the_public_level_claims_nothing():
+    certificate = execute(make_plan("mlp", Public(), FACTS))
+    assert json.loads(certificate.to_json())["epsilon"] is None
+    assert "no guarantee" in str(certificate)
+
+
+def test_random_source_is_recorded():
+    plan = make_plan("mlp", KNeighbor(1), FACTS, epsilon=4.0)
+    assert not execute(plan).secure
+    assert execute(plan, seed=None).secure
+
+
+def test_an_unfinished_plan_has_no_certificate():
+    plan = make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0)
+    book = Ledger(plan, NoiseSource(seed=0))
+    with pytest.raises(BudgetExceeded, match="embedding 0 of 100"):
+        book.certificate()
+
+
+def test_only_planned_mechanisms_can_be_drawn():
+    book = Ledger(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0), NoiseSource(seed=0))
+    with pytest.raises(InvalidInput, match="mechanism = 'extra'"):
+        book.release("extra", torch.zeros(2))
+    with pytest.raises(InvalidInput, match="is a clipped gradients, not a gaussian release"):
+        book.release("head", torch.zeros(2))
+    assert book.used == {"embedding": 0, "release": 0, "head": 0}
+
+
+def test_a_failed_draw_is_still_booked():
+    book = Ledger(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0), NoiseSource(seed=0))
+    with pytest.raises(InvalidInput):
+        book.release("release", torch.tensor([float("nan")]))
+    assert book.used["release"] == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[:50], "is not JSON"),
+        (lambda text: text.replace(SCHEMA, "graphveil-certificate/99"), "certificate schema"),
+        (lambda text: "[]", "certificate schema"),
+        (lambda text: text.replace('"delta"', '"gamma"', 1), "certificate"),
+        (lambda text: text.replace('"gaussian release"', '"magic"'), "mechanism type"),
+        (lambda text: text.replace('"std"', '"stdev"'), "has wrong fields"),
+        (lambda text: text.replace('"nodes": 200', '"nodes": -1'), "nodes = -1"),
+    ],
+)
+def test_damaged_files_are_refused_in_one_line(change, message):
+    text = execute(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0)).to_json()
+    with pytest.raises(InvalidInput, match=message) as error:
+        Certificate.from_json(change(text))
+    assert "\n" not in str(error.value)
