@@ -1,16 +1,36 @@
-"""graphveil: node classifiers on private graphs, with a certificate of what was spent."""
+"""graphveil: node classifiers on private graphs, with a certificate of what was spent.
+
+Names that need PyTorch are loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
 from graphveil.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.plan import Plan, PublicFacts
 
+if TYPE_CHECKING:
+    from graphveil.graph import Graph, load_dataset, read_graph, write_graph
+    from graphveil.methods.dp_sage import DPSAGE
+    from graphveil.methods.dpdgc import DPDGC
+    from graphveil.methods.gap import GAP
+    from graphveil.methods.mlp import MLP
+    from graphveil.methods.sage import SAGE, RandEdge
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "DPDGC",
+    "DPSAGE",
+    "GAP",
+    "MLP",
+    "SAGE",
     "BudgetExceeded",
     "Certificate",
     "Edge",
+    "Graph",
     "GraphveilError",
     "InvalidInput",
     "KNeighbor",
@@ -19,4 +39,16 @@ __all__ = [
     "Plan",
     "Public",
     "PublicFacts",
+    "RandEdge",
+    "load_dataset",
+    "read_graph",
+    "write_graph",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Graph", "load_dataset", "read_graph", "write_graph"):
+        return getattr(import_module("graphveil.graph"), name)
+    if name in __all__:
+        return getattr(import_module("graphveil.methods"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

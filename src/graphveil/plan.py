@@ -338,7 +338,7 @@ def mechanism_from_dict(data: Mapping[str, Any]) -> Mechanism:
 
 
 def automatic_delta(level: Level, facts: PublicFacts) -> float:
-    """10 to the minus number of digits of what is protected, as in the paper (theory.md, section 6).
+    """10 to the minus number of digits of what is protected, as in the paper (docs/theory.md, section 7.2).
 
     That is the number of training nodes, or at edge level of stored edges: the declared number, otherwise the largest
     that this many nodes can have, so that delta never depends on private data.

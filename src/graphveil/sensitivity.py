@@ -17,8 +17,8 @@ from graphveil.levels import Edge, KNeighbor, Level, Node, Public, protects_attr
 def embedding_group(level: Level, train_nodes: int, *, in_training: bool = True) -> int:
     """Training rows of A (or their labels) that change: the group of a classifier that reads row i for node i.
 
-    theory.md section 2, column g: edge 1 or 2, N_k k + 1, node 2D + 1 (the paper's text says D + 1, but old and new
-    neighbourhoods may be disjoint). One less when the replaced node is outside the training set.
+    docs/theory.md section 2, column g: edge 1 or 2, N_k k + 1, node 2D + 1 (the paper's text says D + 1, but old and
+    new neighbourhoods may be disjoint). One less when the replaced node is outside the training set.
     """
     rows = _changed_column_entries(level)
     own = 0 if isinstance(level, Public | Edge) or not in_training else 1
@@ -28,8 +28,8 @@ def embedding_group(level: Level, train_nodes: int, *, in_training: bool = True)
 def head_group(level: Level, train_nodes: int) -> int:
     """Training rows that change when every other row of the input is already private: the node's own, or none.
 
-    theory.md section 4 with the generalised composition theorem of the paper (appendix B). At edge level all rows are
-    already private and nothing is left to protect.
+    docs/theory.md section 4 with the generalised composition theorem of the paper (appendix B). At edge level all rows
+    are already private and nothing is left to protect.
     """
     return min(0 if isinstance(level, Public | Edge) else 1, train_nodes)
 
@@ -37,7 +37,7 @@ def head_group(level: Level, train_nodes: int) -> int:
 def clipped_sum(group: int, clip: float) -> float:
     """A sum of gradients clipped to norm C, of which `group` are replaced: 2 g C, linear in g.
 
-    theory.md section 3, points 3 and 4: all g may turn from +C to -C along one direction.
+    docs/theory.md sections 2.2 and 7.1: all g may turn from +C to -C along one direction.
     """
     return 2 * group * clip
 
@@ -45,7 +45,7 @@ def clipped_sum(group: int, clip: float) -> float:
 def product_rows(level: Level, row_norm: float, nodes: int) -> float:
     """Rows != r of A W (all rows at edge level), W fixed with rows of norm at most c.
 
-    theory.md section 2, last column; paper, theorems 5.2 and 5.3: c sqrt(k), c sqrt(2D).
+    docs/theory.md section 2, last column; paper, theorems 5.3 and 5.4: c sqrt(k), c sqrt(2D).
     """
     return row_norm * math.sqrt(min(_changed_column_entries(level), _most_entries(level, nodes)))
 
@@ -61,7 +61,7 @@ def product_full(
 ) -> float:
     """All rows of A W, the replaced node's own row included.
 
-    theory.md section 2, third bullet: sqrt((row r)^2 + (rows != r)^2). Row r moves by at most k c at N_k. At node
+    docs/theory.md section 2, third bullet: sqrt((row r)^2 + (rows != r)^2). Row r moves by at most k c at N_k. At node
     level a promise on row sums bounds it by 2 D' c, or sqrt(2) D' c for non-negative tables; clipping the rows of
     A W to norm R bounds it by 2 R, or sqrt(2) R for non-negative tables, without a promise, because projection on
     a ball does not stretch.
@@ -85,7 +85,7 @@ def product_full(
 def gap_hop(level: Level, max_degree: int | None, nodes: int) -> float:
     """One hop A H of GAP, rows of H of norm at most 1 that may all depend on the node's own features.
 
-    theory.md section 3, point 6; paper, theorem 5.1: edge 1 or sqrt(2); N_k (every k, 0 included) and node 2 sqrt(D),
+    docs/theory.md section 3; paper, theorem 5.1: edge 1 or sqrt(2); N_k (every k, 0 included) and node 2 sqrt(D),
     attained when the D readers of r stay and its row turns round. All rows at edge level, rows != r otherwise.
     """
     if isinstance(level, Public):
@@ -96,14 +96,14 @@ def gap_hop(level: Level, max_degree: int | None, nodes: int) -> float:
 
 
 def label_responses(level: Level) -> int:
-    """Randomised responses that a replaced node changes: its own, where labels are private (theory.md section 5)."""
+    """Randomised responses that a replaced node changes: its own, if labels are private (docs/theory.md section 5)."""
     return 1 if protects_attributes(level) else 0
 
 
 def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool = True) -> float:
     """A table with one row per node computed from that node's attributes by an already private classifier.
 
-    theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (signed).
+    docs/theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (signed).
     """
     if not protects_attributes(level):
         return 0.0
@@ -115,10 +115,10 @@ def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: b
 
     With a of the changed entries of column r appearing and b disappearing, p = w(d + 1), q = sqrt(d) (w(d) - w(d + 1)):
 
-        (a p)^2 + (b p)^2 + (tau + a q)^2 + (tau + b q)^2,   tau = 0 where the node's own row does not count.
+        max_d [(a p)^2 + (tau + a q)^2] + max_d [(b p)^2 + (tau + b q)^2],   tau = 0 for r outside the training set.
 
     Row r of S moves by the difference of two non-negative vectors of norm a p and b p; the other rows by the
-    difference of two non-negative tables of norm tau + a q and tau + b q. theory.md section 5 has the case b = 0,
+    difference of two non-negative tables of norm tau + a q and tau + b q. docs/theory.md section 5 has the case b = 0,
     which is the largest at N_k; at node level a, b <= D. The proof is in docs/theory.md, section 5.
     """
     validate.positive("tau", tau)
@@ -133,11 +133,9 @@ def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: b
         changed = min(2 * level.max_degree, nodes - 1)
         appear = min(level.max_degree, changed)
         vanish = changed - appear
-    return max(
-        math.sqrt(
-            (appear * p) ** 2 + (vanish * p) ** 2 + (own + appear * q) ** 2 + (own + vanish * q) ** 2
-        )
-        for p, q in _weight_changes(tau, nodes)
+    changes = _weight_changes(tau, nodes)
+    return math.sqrt(
+        sum(max((rows * p) ** 2 + (own + rows * q) ** 2 for p, q in changes) for rows in (appear, vanish))
     )
 
 
@@ -162,8 +160,8 @@ def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:
     """Randomised bits that change when every entry of A is answered by randomised response.
 
     `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit and two
-    otherwise (theory.md section 2); N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of its
-    column and any number in its row, which the promise on columns does not bound.
+    otherwise (docs/theory.md section 6.3); N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
+    its column and any number in its row, which the promise on columns does not bound.
     """
     if isinstance(level, Public):
         return 0

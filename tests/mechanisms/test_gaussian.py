@@ -4,11 +4,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from privacy.checks import has_noise
 
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms import NoiseSource
 from graphveil.mechanisms.gaussian import LATTICE, add_gaussian, lattice_step
+from privacy.checks import has_noise
 
 
 @given(std=st.floats(1e-8, 1e8))
@@ -33,9 +33,8 @@ def test_results_lie_on_the_public_lattice_whatever_the_value():
 
 
 def test_rounding_is_paid_for_with_noise():
-    """Values one step apart in each of m entries: the noise is larger by at least sqrt(m) steps over the sensitivity."""
+    """Rounding may move m entries by a step each: the noise is larger by sqrt(m) steps over the sensitivity."""
     source = NoiseSource(seed=0)
-    seen = []
     source.normal = lambda count: torch.ones(count, dtype=torch.float64)
     entries, sensitivity, std = 10_000, 1e-3, 1.0
     seen = add_gaussian(torch.zeros(entries), sensitivity, std, source)[0].item()

@@ -1,11 +1,11 @@
 import pytest
 import torch
-from privacy.checks import answers_truthfully
 
 from graphveil.accounting import RandomizedResponse
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms import NoiseSource
 from graphveil.mechanisms.response import randomized_response
+from privacy.checks import answers_truthfully
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.1, 2), (1.0, 3), (4.0, 7)])
@@ -23,4 +23,5 @@ def test_symbols_out_of_range_are_refused(bad):
 
 
 def test_no_symbols_no_answers():
-    assert randomized_response(torch.empty(0, dtype=torch.long), RandomizedResponse(1.0, 3), NoiseSource()).shape == (0,)
+    nobody = torch.empty(0, dtype=torch.long)
+    assert randomized_response(nobody, RandomizedResponse(1.0, 3), NoiseSource()).shape == (0,)

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 import torch
-from privacy.adjacent import Pair
 from scipy import stats
 
 from graphveil.accounting import Gaussian, compose
 from graphveil.plan import Plan
+from privacy.adjacent import Pair
 
 # A sound path fails a statistical check with this probability; seeds are fixed, so a pass stays a pass.
 FALSE_ALARM = 1e-4
@@ -23,7 +23,7 @@ def stays_within(bound: float, pairs: Iterable[Pair], query: Callable[[Pair], tu
 
 
 def has_noise(draws: torch.Tensor, std: float) -> bool:
-    """The draws are independent normals of this standard deviation (scale by chi-square, shape by Kolmogorov-Smirnov)."""
+    """The draws are independent normals of this standard deviation: scale, shape and correlation of neighbours."""
     values = draws.double().flatten().numpy()
     scale = (values**2).sum() / std**2
     low, high = stats.chi2.ppf([FALSE_ALARM / 4, 1 - FALSE_ALARM / 4], len(values))
@@ -47,7 +47,7 @@ def draws_are_planned(drawn: list[tuple[float, float]], plan: Plan) -> bool:
 
 
 def moved_after(post: np.ndarray, seen: np.ndarray, change: np.ndarray) -> float:
-    """How far apart, in noise standard deviations, two graphs are to someone who sees rows `seen` of post @ (Z + noise).
+    """How many noise deviations apart two graphs are to someone who sees rows `seen` of post @ (Z + noise).
 
     For unit noise the seen rows are Gaussian with covariance M M^T, M = post[seen]; the distance is the Mahalanobis
     norm of the change of their mean.

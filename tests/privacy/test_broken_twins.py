@@ -5,8 +5,6 @@ import math
 import numpy as np
 import pytest
 import torch
-from privacy.adjacent import random_pairs
-from privacy.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 
 from graphveil import sensitivity
 from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
@@ -17,6 +15,8 @@ from graphveil.mechanisms.gaussian import add_gaussian
 from graphveil.mechanisms.response import randomized_response
 from graphveil.methods.plans import make_plan
 from graphveil.plan import PublicFacts
+from privacy.adjacent import random_pairs
+from privacy.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 
 NODES = 14
 FACTS = PublicFacts(nodes=NODES, train_nodes=10, features=3, classes=3)

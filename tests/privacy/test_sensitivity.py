@@ -5,11 +5,11 @@ from itertools import chain
 
 import numpy as np
 import pytest
-from privacy.adjacent import Pair, every_pair, random_pairs
 
 from graphveil import sensitivity
 from graphveil.errors import InvalidInput
 from graphveil.levels import Edge, KNeighbor, Node, Public
+from privacy.adjacent import Pair, every_pair, random_pairs
 
 NODES = 4
 SMALL_LEVELS = [
@@ -276,6 +276,18 @@ def test_neighbor_label_table_is_attained(level, tau):
         assert np.linalg.norm(moved) <= bound * (1 + 1e-12)
         largest = max(largest, float(np.linalg.norm(moved) / bound))
     assert largest > 0.97
+
+
+def test_neighbor_label_table_where_appearing_and_vanishing_rows_differ_in_number():
+    """Four nodes, D = 2: two rows start and one stops reading node 0, at different degrees."""
+    before, after = np.zeros((4, 4)), np.zeros((4, 4))
+    before[3, 0] = before[3, 1] = before[0, 1] = 1
+    after[1, 0] = after[2, 0] = after[3, 1] = after[0, 1] = 1
+    moved = neighbor_labels(after, np.array([0, 1, 1, 0]), np.ones(4), 1.0) - neighbor_labels(
+        before, np.array([1, 1, 1, 0]), np.ones(4), 1.0
+    )
+    assert np.linalg.norm(moved) == pytest.approx(2.67798, abs=1e-4)
+    assert np.linalg.norm(moved) <= sensitivity.neighbor_label_table(Node(2), 1.0, 4)
 
 
 def test_neighbor_label_table_matches_the_simple_bounds():

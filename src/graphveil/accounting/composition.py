@@ -150,18 +150,18 @@ def _self_compose(pmf: DensePLDPmf, uses: int) -> DensePLDPmf:
 
 
 def _compose(left: DensePLDPmf, right: DensePLDPmf) -> DensePLDPmf:
-    norm = float(np.linalg.norm(left._probs) * np.linalg.norm(right._probs))
+    norm = float(np.linalg.norm(left._probs) + np.linalg.norm(right._probs))
     return _absorb_rounding(left.compose(right), norm)
 
 
 def _absorb_rounding(pmf: DensePLDPmf, norm: float) -> DensePLDPmf:
     """Clip negative probabilities and pay for the transform's rounding with infinite loss.
 
-    The error of an FFT of N points is at most about u log2(N) of the norm (Higham 2002, theorem 24.2), and the
-    L1 error at most sqrt(N) times that.
+    A transform of N points has a relative L2 error of at most about 3.3 machine epsilons times log2(N) (Higham 2002,
+    theorem 24.2); there is one forth and one back, and the L1 error is at most sqrt(N) times the L2 error.
     """
     size = max(2, pmf.size)
-    rounding = np.finfo(float).eps * math.log2(size) * math.sqrt(size) * norm
+    rounding = 7 * np.finfo(float).eps * math.log2(size) * math.sqrt(size) * norm
     return DensePLDPmf(
         pmf._discretization,
         pmf._lower_loss,

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 import typer
 
+from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
+from graphveil.cli.train import train
 from graphveil.errors import GraphveilError
 
 app = typer.Typer(
@@ -18,7 +20,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-app.command()(plan)
+for command in (train, plan, datasets):
+    app.command()(command)
 
 
 @app.callback()

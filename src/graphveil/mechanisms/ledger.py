@@ -38,6 +38,18 @@ class Ledger:
         assert isinstance(mechanism, GaussianRelease)
         return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
 
+    def training(self, name: str) -> ClippedTraining:
+        """What a training has to keep to: its steps, sampling rate and clipping norm."""
+        mechanism = self.plan[name]
+        if not isinstance(mechanism, ClippedTraining):
+            raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {ClippedTraining.type}")
+        return mechanism
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None:
+        """Which rows enter the next step: each independently with the planned probability; None for all."""
+        rate = self.training(name).sampling_rate
+        return None if rate == 1 else (self._source.uniform(rows) < rate).nonzero().squeeze(1)
+
     def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """One training step: the sum of clipped gradients, one tensor per parameter, with its noise."""
         mechanism = self._book(name, ClippedTraining)
@@ -45,7 +57,8 @@ class Ledger:
         if mechanism.group.worst == 0:
             return list(sums)
         flat = torch.cat([part.reshape(-1) for part in sums])
-        noisy = add_gaussian(flat, mechanism.sensitivity.least, mechanism.noise, self._source)
+        # Under sampling the rounding of the lattice counts beside the clipping norm (docs/theory.md, section 8.3).
+        noisy = add_gaussian(flat, mechanism.clip, mechanism.noise, self._source)
         pieces = noisy.split([part.numel() for part in sums])
         return [piece.reshape(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
 
@@ -54,6 +67,12 @@ class Ledger:
         mechanism = self._book(name, Responses)
         assert isinstance(mechanism, Responses)
         return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
+        """Book responses that are drawn elsewhere because their symbols are too many to list (mechanisms.edges)."""
+        mechanism = self._book(name, Responses)
+        assert isinstance(mechanism, Responses)
+        return mechanism, self._source
 
     def certificate(self) -> Certificate:
         """The certificate of the executed plan; an unfinished one has none."""

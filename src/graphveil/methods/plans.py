@@ -139,7 +139,7 @@ def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
         full = sensitivity.product_full(level, settings.row_norm, facts.nodes)
         release = _release("release", full, "docs/theory.md section 2 (all rows, the head is then free)")
         return Spending((embedding, release), {"embedding": 0.5, "release": 0.5})
-    release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.2 and 5.3")
+    release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4")
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
     return Spending((embedding, release, head), shares)
 
@@ -177,7 +177,7 @@ def randedge(level: Level, facts: PublicFacts, settings: Settings, epsilon: floa
         raise InvalidInput("level", level_name(level), "randedge protects edges only; use level edge")
     bits = sensitivity.randomized_edges(level, facts.nodes, paired=not facts.directed)
     each = (epsilon or 1.0) / bits
-    source = "docs/theory.md section 2 (one answer for each bit that an edge changes)"
+    source = "docs/theory.md section 6.3 (one answer for each bit that an edge changes)"
     edges = Responses("edges", ByKind.same(bits), each, classes=2, source=source)
     return Spending((edges,), {})
 

@@ -1,0 +1,81 @@
+"""`graphveil datasets`: the paper's Table 1, recomputed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from graphveil.graph.statistics import Statistics
+
+
+def datasets(
+    names: Annotated[list[str] | None, typer.Argument(help="Graphs to describe; all known ones by default.")] = None,
+    root: Annotated[
+        Path | None, typer.Option(help="Folder with the raw files; else GRAPHVEIL_DATA, else ./data.")
+    ] = None,
+    download: Annotated[bool, typer.Option("--download", help="Fetch missing raw files into the cache.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
+) -> None:
+    """Recompute the paper's Table 1 for the graphs at hand.
+
+    Graphs whose raw files are missing are named on stderr.
+
+    Example: graphveil datasets cora photo --root data --json
+    """
+    from rich.console import Console
+    from rich.progress import track
+
+    from graphveil.graph.datasets import MissingData, canonical_name, dataset_names, load_dataset
+    from graphveil.graph.statistics import PAPER_TABLE_1, statistics
+
+    wanted = [canonical_name(name) for name in names or dataset_names()]
+    rows, missing = [], list[str]()
+    terminal = Console(stderr=True)
+    for name in track(wanted, "reading", console=terminal, transient=True, disable=not terminal.is_terminal):
+        try:
+            graph = load_dataset(name, root, download=download)
+        except MissingData as error:
+            missing.append(str(error))
+            continue
+        rows.append((dataclasses.replace(statistics(graph), name=name), PAPER_TABLE_1.get(name)))
+    if json:
+        print(json_format.dumps([_as_object(found, printed) for found, printed in rows], indent=2))
+    else:
+        _print_table(rows)
+    for message in missing:
+        print(f"missing: {message}", file=sys.stderr)
+
+
+def _as_object(found: Statistics, printed: Statistics | None) -> dict[str, Any]:
+    row = dataclasses.asdict(found)
+    if printed is not None:
+        paper = dataclasses.asdict(printed)
+        del paper["name"]
+        row |= {"paper": paper, "matches_paper": found.printed() == printed.printed()}
+    return row
+
+
+def _print_table(rows: list[tuple[Statistics, Statistics | None]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold")
+    table.add_column("graph", no_wrap=True)
+    for heading in ("nodes", "edges", "features", "classes", "density", "homophily"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("paper")
+    for found, paper in rows:
+        table.add_row(found.name, *found.printed(), "" if paper is None else _difference(found, paper))
+    Console().print(table)
+
+
+def _difference(found: Statistics, paper: Statistics) -> str:
+    """The figures that the paper prints otherwise."""
+    pairs = zip(found.printed(), paper.printed(), strict=True)
+    return ", ".join(theirs for ours, theirs in pairs if ours != theirs) or "same"

@@ -1,0 +1,146 @@
+"""`graphveil train`: fit a method on a dataset, on the user's own files, or on a built-in graph."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphveil.cli.plan import _delta, _named
+from graphveil.errors import InvalidInput
+from graphveil.levels import make_level
+from graphveil.methods import method_class
+
+if TYPE_CHECKING:
+    from graphveil.graph import Graph
+
+
+def train(
+    graph: Annotated[str, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM graph.")] = "csbm",
+    method: Annotated[str, typer.Option(help="dpdgc, gap, mlp, sage, randedge or dp-sage.")] = "dpdgc",
+    level: Annotated[str, typer.Option(help="none, edge, k-neighbor or node.")] = "k-neighbor",
+    k: Annotated[int | None, typer.Option(help="Neighbours that change together (k-neighbor; default 1).")] = None,
+    max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
+    cap_degrees: Annotated[bool, typer.Option("--cap-degrees", help="Cut the graph to the promise.")] = False,
+    unit: Annotated[str | None, typer.Option(help="undirected or directed (level edge).")] = None,
+    attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
+    delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
+    public_edges: Annotated[bool, typer.Option("--public-edges", help="The number of edges is public.")] = False,
+    directed: Annotated[
+        bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Makes noise repeatable: for experiments only.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of each private training.")] = None,
+    batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
+    share: Annotated[list[str] | None, typer.Option(help="NAME=PART: a mechanism's part of mu^2.")] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[Path | None, typer.Option(help="New folder for certificate, predictions and metrics.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Train a model and print its accuracy and its certificate.
+
+    Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
+    """
+    if out is not None and out.exists():
+        raise InvalidInput("out", str(out), "exists already; a run is never overwritten")
+    cls = method_class(method)
+    if level == "k-neighbor" and k is None:
+        k = 1
+    promised = max_degree if level == "node" else None
+    chosen = make_level(level, k=k, max_degree=promised, unit=unit, attributes=attributes)
+    if epsilon is None and level != "none":
+        epsilon = 1.0 if level == "edge" else 8.0
+    options: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "max_degree": max_degree}
+    model = cls(
+        level=chosen,
+        epsilon=epsilon,
+        delta=_delta(delta),
+        seed=seed,
+        shares=_named("share", share),
+        cap_degrees=cap_degrees,
+        public_edges=public_edges,
+        device=device,
+        **{name: value for name, value in options.items() if value is not None},
+    )
+    data = _load(graph, root, split_seed, directed)
+    start = time.perf_counter()
+    model.fit(data)
+    seconds = time.perf_counter() - start
+    certificate = model.certificate_
+    result = {
+        "graph": data.name,
+        "method": method,
+        "test_accuracy": _score(model, data.test_mask),
+        "val_accuracy": _score(model, data.val_mask),
+        "epsilon": certificate.to_dict()["epsilon"],
+        "delta": certificate.delta,
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(_peak_memory_mb(), 1),
+        "certificate": certificate.to_dict(),
+    }
+    if out is not None:
+        _write(out, model, result)
+    if as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    if data.counts is not None:
+        typer.echo(str(data.counts))
+    typer.echo(f"{data!r}")
+    for name in ("test", "val"):
+        value = result[f"{name}_accuracy"]
+        if value is not None:
+            typer.echo(f"{name} accuracy {value:.4f}")
+    typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
+    if out is not None:
+        typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
+
+
+def _load(name: str, root: Path | None, split_seed: int, directed: bool | None) -> Graph:
+    from graphveil.graph import load_dataset, read_graph
+
+    path = Path(name)
+    if path.exists() or os.sep in name:
+        return read_graph(path, directed=directed, seed=split_seed)
+    if directed is not None:
+        raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
+    return load_dataset(name, root=root, seed=split_seed)
+
+
+def _score(model: Any, mask: Any) -> float | None:
+    return model.score(mask) if bool(mask.any()) else None
+
+
+def _peak_memory_mb() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+def _write(out: Path, model: Any, result: dict[str, Any]) -> None:
+    """Everything or nothing: the folder is filled beside its place and moved there when it is complete."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
+    try:
+        (folder / "certificate.json").write_text(model.certificate_.to_json() + "\n")
+        (folder / "certificate.txt").write_text(f"{model.certificate_}\n")
+        (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n")
+        rows = (",".join([str(node), *(f"{p:.6f}" for p in row)]) for node, row in enumerate(model.predict_proba()))
+        (folder / "predictions.csv").write_text("\n".join([_header(model), *rows]) + "\n")
+        folder.rename(out)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _header(model: Any) -> str:
+    return ",".join(["node", *(f"class_{index}" for index in range(model.logits_.shape[1]))])

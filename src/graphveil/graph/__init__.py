@@ -1,0 +1,24 @@
+"""Graphs: reading and writing, benchmark datasets, splits, the degree cap, statistics."""
+
+from graphveil.graph.csbm import csbm
+from graphveil.graph.datasets import dataset_names, load_dataset
+from graphveil.graph.degree import cap_degree
+from graphveil.graph.graph import Direction, Graph
+from graphveil.graph.reading import read_graph, write_graph
+from graphveil.graph.report import ReadReport
+from graphveil.graph.splits import random_split
+from graphveil.graph.statistics import statistics
+
+__all__ = [
+    "Direction",
+    "Graph",
+    "ReadReport",
+    "cap_degree",
+    "csbm",
+    "dataset_names",
+    "load_dataset",
+    "random_split",
+    "read_graph",
+    "statistics",
+    "write_graph",
+]

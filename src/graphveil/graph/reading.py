@@ -1,0 +1,175 @@
+"""A user's own graph, from files and back."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphveil.errors import InvalidInput
+from graphveil.graph.columns import TableColumns
+from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.graph import Graph
+from graphveil.graph.npz import read_npz, write_npz
+from graphveil.graph.report import Reading, ReadReport
+
+
+def read_graph(
+    path: str | Path,
+    *,
+    directed: bool | None = None,
+    seed: int | None = 0,
+    split: int = 0,
+    name: str | None = None,
+    id_column: str = "id",
+    source_column: str = "source",
+    target_column: str = "target",
+    label_column: str | None = None,
+    split_column: str | None = None,
+    feature_columns: Sequence[str] | None = None,
+    classes: Sequence[Any] | None = None,
+    max_categories: int = 1000,
+    drop_self_loops: bool = False,
+    drop_duplicates: bool = False,
+    symmetrize: bool = False,
+) -> Graph:
+    """Read a graph from an `.npz` file, a PyG `.pt` file, or a folder with tables of nodes and edges.
+
+    The formats are described in `graphveil.graph.npz`, `.pyg_file` and `.tables`. No file can run code. `graph.counts`
+    says what was read, and which facts found in the data are from then on treated as public.
+
+    Args:
+        directed: the declaration that the privacy guarantee rests on. None: what the file declares, else undirected.
+        seed: draws a 75/10/15 split when the file has none; None leaves such a graph without a split.
+        split: which column of masks with several splits is used.
+        name: the name of the graph; by default the file's.
+        id_column, source_column, target_column, label_column, split_column: columns of the tables. Label and split
+            are optional; left at None they are "label" and "split" if there are such columns.
+        feature_columns: the columns of the tables that are features; by default all others.
+        classes: all classes in order, declared instead of found in the label column.
+        max_categories: a text column with more distinct values is an error.
+        drop_self_loops, drop_duplicates, symmetrize: repairs, on request only. In tables declared undirected, an edge
+            listed once is always stored in both directions.
+
+    Example:
+        >>> import tempfile, graphveil.graph as gg
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     gg.write_graph(gg.csbm(n=100, f=5), f"{folder}/mine.npz")
+        ...     gg.read_graph(f"{folder}/mine.npz").num_nodes
+        100
+    """
+    path = Path(path)
+    columns = TableColumns(
+        id_column=id_column,
+        source_column=source_column,
+        target_column=target_column,
+        label_column=label_column,
+        split_column=split_column,
+        feature_columns=None if feature_columns is None else tuple(feature_columns),
+        classes=None if classes is None else tuple(classes),
+        max_categories=max_categories,
+    )
+    repairs = {"drop_self_loops": drop_self_loops, "drop_duplicates": drop_duplicates, "symmetrize": symmetrize}
+    with decoding(path, "a graph"):
+        reading = _read(path, columns, repairs, split)
+    directed = _declared(directed, reading, path)
+    if path.is_dir() and not directed:
+        repairs["symmetrize"] = True
+    options = {"name": name or reading.fields.get("name") or path.stem, "directed": directed}
+    with decoding(path, "a graph"), inside(path):
+        graph = Graph.from_edge_index(**(reading.fields | options), **repairs)
+    origin = reading.split or "none"
+    if not graph.has_split and seed is not None and bool((graph.labels >= 0).any()):
+        graph, origin = graph.with_split(seed), f"random, seed {seed}"
+    return graph.with_counts(_report(graph, reading, path, origin))
+
+
+def write_graph(
+    graph: Graph, path: str | Path, *, ending: str = "parquet", compress: bool = False, overwrite: bool = False
+) -> None:
+    """Write a graph so that `read_graph` gives it back: to `path` itself if it ends in `.npz`, else to a folder.
+
+    A folder holds `nodes` and `edges` tables with the given `ending` (parquet or csv) and `graph.json`. What is there
+    already is replaced only with `overwrite=True`, and only once the new content is complete.
+    """
+    from graphveil.graph.table import FORMATS
+    from graphveil.graph.tables import write_tables
+
+    path = Path(path)
+    if path.suffix not in (".npz", ""):
+        raise InvalidInput("path", str(path), "must end in .npz, or have no ending (a folder of tables)")
+    if ending not in FORMATS:
+        raise InvalidInput("ending", ending, f"must be one of {', '.join(FORMATS)}")
+    if path.exists() and not overwrite:
+        raise InvalidInput("path", str(path), "exists; overwrite=True replaces it")
+    if not path.parent.is_dir():
+        raise InvalidInput("path", str(path), f"the folder {path.parent} does not exist")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
+        fresh = Path(scratch) / path.name
+        if path.suffix == ".npz":
+            write_npz(graph, fresh, compress=compress)
+        else:
+            fresh.mkdir()
+            write_tables(graph, fresh, ending)
+        if path.is_dir():
+            os.rename(path, Path(scratch) / "replaced")
+        os.replace(fresh, path)
+
+
+def _read(path: Path, columns: TableColumns, repairs: dict[str, bool], split: int) -> Reading:
+    if path.is_dir():
+        from graphveil.graph.tables import read_tables
+
+        return read_tables(
+            path,
+            columns,
+            check_duplicates=not repairs["drop_duplicates"],
+            check_self_loops=not repairs["drop_self_loops"],
+        )
+    if not path.is_file():
+        raise InvalidInput("path", str(path), "there is no such file or folder")
+    if columns != TableColumns():
+        raise InvalidInput(
+            "path", str(path), "is no folder of tables, so arguments about columns and classes do not apply"
+        )
+    if path.suffix == ".npz":
+        return read_npz(path, split)
+    if path.suffix in (".pt", ".pth"):
+        from graphveil.graph.pyg_file import read_pt
+
+        return read_pt(path, split)
+    raise InvalidInput("path", str(path), "must be an .npz file, a PyG .pt file, or a folder of tables")
+
+
+def _declared(directed: bool | None, reading: Reading, path: Path) -> bool:
+    in_file = reading.declared_directed
+    if directed is not None and in_file is not None and directed != in_file:
+        raise InvalidInput("directed", directed, f"{path.name} declares directed = {in_file}")
+    return bool(directed if directed is not None else in_file)
+
+
+def _report(graph: Graph, reading: Reading, path: Path, split: str) -> ReadReport:
+    public = list(reading.public)
+    if not path.is_dir():
+        public.append("the number of nodes and features, and which node is in which set")
+        declared = any(reading.fields.get(field) is not None for field in ("num_classes", "class_names"))
+        if graph.num_classes and not declared:
+            public.append(f"the number of classes, {graph.num_classes}, found in the labels")
+    return ReadReport(
+        source=path.name,
+        nodes=graph.num_nodes,
+        edges_listed=reading.edges_listed,
+        edges_stored=graph.num_edges,
+        directed=graph.directed,
+        columns=reading.columns,
+        features=graph.num_features,
+        classes=graph.num_classes,
+        labelled=int((graph.labels >= 0).sum()),
+        train=int(graph.train_mask.sum()),
+        val=int(graph.val_mask.sum()),
+        test=int(graph.test_mask.sum()),
+        split=split,
+        public=tuple(public),
+    )

@@ -1,0 +1,177 @@
+"""One table of a folder, and what its columns turn into; errors name file, row and column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from graphveil.errors import InvalidInput
+from graphveil.graph.convert import SPLITS
+from graphveil.graph.decoding import decoding
+
+FORMATS = {"parquet": "Parquet", "csv": "CSV"}
+
+
+class Table:
+    """`<folder>/<stem>.parquet` or `.csv`; `keys` are the columns of ids, which must be there."""
+
+    def __init__(self, folder: Path, stem: str, keys: Sequence[str]) -> None:
+        found = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
+        if len(found) != 1:
+            why = "both are there; remove one" if found else "neither is there"
+            raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
+        self.path = found[0]
+        with decoding(self.path, FORMATS[self.path.suffix[1:]]):
+            self.table = _read_csv(self.path, keys) if self.path.suffix == ".csv" else _read_parquet(self.path)
+            names = self.table.column_names  # raises if a name is not UTF-8
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise self.error(f"column {twice!r}", names.count(twice), "this column name is used more than once")
+        for key in keys:
+            self.require(key)
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+    def error(self, place: str, value: object, why: str) -> InvalidInput:
+        return InvalidInput(f"{self.path.name}, {place}", value, why)
+
+    def cell_error(self, column: str, row: int, why: str) -> InvalidInput:
+        value = self.table.column(column)[row].as_py()
+        return self.error(f"row {row + 1}, column {column!r}", value, why)
+
+    def require(self, column: str) -> None:
+        if column not in self.table.column_names:
+            raise self.error("columns", self.table.column_names, f"there is no column {column!r}")
+
+    def ids(self, column: str) -> pa.Array:
+        """A column of ids as int64 or text."""
+        values = self._array(column)
+        if pa.types.is_null(values.type) and len(values) == 0:
+            return values.cast(pa.large_string())
+        if values.null_count:
+            raise self.cell_error(column, _first_null(values), "an id is missing")
+        if pa.types.is_integer(values.type):
+            with decoding(self.path, "ids"):
+                return values.cast(pa.int64())
+        if _is_text(values.type):
+            return values.cast(pa.large_string())
+        raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
+
+    def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
+        """Class numbers with -1 for an empty cell, and the classes: the declared ones, or those found, sorted."""
+        codes, values = self._encode(column)
+        if classes is None:
+            if any(value != value for value in values):
+                raise self.cell_error(column, int(np.argmax(codes == values.index(_nan(values)))), "is not a label")
+            if len(values) > limit:
+                raise self.error(f"column {column!r}", len(values), f"more than max_categories = {limit} classes")
+            classes = sorted(values)
+        number = {str(value): i for i, value in enumerate(classes)}
+        numbers = np.array([number.get(str(value), -2) for value in values] + [-1], dtype=np.int64)
+        y = numbers[codes]  # code -1, an empty cell, picks the -1 at the end
+        if (y == -2).any():
+            raise self.cell_error(column, int(np.argmax(y == -2)), "is not one of the declared classes")
+        return y, list(classes)
+
+    def masks(self, column: str, y: np.ndarray | None) -> dict[str, np.ndarray]:
+        """The three masks of a split column."""
+        codes, values = self._encode(column)
+        for code, value in enumerate(values):
+            if value not in SPLITS:
+                raise self.cell_error(column, int(np.argmax(codes == code)), "must be train, val, test or empty")
+        lost = (codes >= 0) & (y < 0 if y is not None else True)
+        if lost.any():
+            raise self.cell_error(column, int(np.argmax(lost)), "this node has no label, so it cannot be in a set")
+        part = np.array([*values, None], dtype=object)[codes]
+        return {f"{name}_mask": part == name for name in SPLITS}
+
+    def numbers(self, column: str) -> np.ndarray:
+        """A numeric feature column in float32."""
+        values = self._array(column)
+        if values.null_count:
+            raise self.cell_error(column, _first_null(values), "a feature value is missing")
+        with np.errstate(over="ignore"):
+            x = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
+        if not np.isfinite(x).all():
+            raise self.cell_error(column, int(np.argmin(np.isfinite(x))), "must be a finite float32 number")
+        return x
+
+    def categories(self, column: str, limit: int) -> tuple[np.ndarray, list[str]]:
+        """A text feature column as positions in its sorted categories."""
+        codes, values = self._encode(column)
+        if (codes < 0).any():
+            raise self.cell_error(column, int(np.argmax(codes < 0)), "a feature value is missing")
+        if len(values) > limit:
+            why = f"distinct values, more than max_categories = {limit}; leave the column out, or raise the limit"
+            raise self.error(f"column {column!r}", len(values), why)
+        order = sorted(range(len(values)), key=values.__getitem__)
+        rank = np.empty(len(values), dtype=np.int64)
+        rank[order] = np.arange(len(values))
+        return rank[codes], [values[i] for i in order]
+
+    def is_numeric(self, column: str) -> bool:
+        """Whether a feature column holds numbers (True) or text (False)."""
+        kind = self._array(column).type
+        if pa.types.is_null(kind):
+            raise self.cell_error(column, 0, "a feature value is missing")
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or kind == pa.bool_():
+            return True
+        if _is_text(kind):
+            return False
+        raise self.error(f"column {column!r}", str(kind), "a feature must be numbers or strings")
+
+    def _array(self, column: str) -> pa.Array:
+        self.require(column)
+        values = self.table.column(column).combine_chunks()
+        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+
+    def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
+        """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
+        values = self._array(column)
+        if pa.types.is_null(values.type):
+            return np.full(len(values), -1), []
+        if pa.types.is_nested(values.type):
+            raise self.error(f"column {column!r}", str(values.type), "must hold single values")
+        encoded = values.dictionary_encode()
+        codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return codes, encoded.dictionary.to_pylist()
+
+
+def _read_csv(path: Path, keys: Sequence[str]) -> pa.Table:
+    # One block, so that the type of a column follows from all of it; one thread, so that errors carry the row.
+    block = min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)
+    return pyarrow.csv.read_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block),
+        # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={key: pa.large_string() for key in keys}, null_values=[""], strings_can_be_null=True
+        ),
+    )
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    with pyarrow.parquet.ParquetFile(path) as file:
+        table = file.read(use_threads=False)
+    table.validate(full=True)
+    return table
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _first_null(values: pa.Array) -> int:
+    return int(np.argmax(pc.is_null(values).to_numpy(zero_copy_only=False)))
+
+
+def _nan(values: list[Any]) -> Any:
+    return next(value for value in values if value != value)

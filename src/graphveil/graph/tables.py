@@ -1,0 +1,228 @@
+"""Graphs in a folder of tables: `nodes.parquet` or `nodes.csv`, and `edges.parquet` or `edges.csv`.
+
+Nodes: an id column (integers or strings), optionally a label column (any type; empty means "no label") and a split
+column ("train", "val", "test", or empty), and feature columns: numbers and booleans as they are, strings one-hot with
+their categories in sorted order. A missing feature value is an error. Edges: a source and a target column.
+
+An undirected edge may be listed once or in both directions; it is stored in both. The same ordered pair twice is a
+duplicate. Rows are counted from 1, without the header. A file `graph.json` beside the tables may declare "directed",
+"name" and "classes" (all classes, in order).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+import scipy.sparse as sp
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.graph.columns import TableColumns
+from graphveil.graph.convert import split_names
+from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.graph import Graph
+from graphveil.graph.report import FeatureColumn, Reading
+from graphveil.graph.table import Table
+
+_DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
+
+
+def read_tables(folder: Path, columns: TableColumns, *, check_duplicates: bool, check_self_loops: bool) -> Reading:
+    declared = _declarations(folder)
+    nodes = Table(folder, "nodes", [columns.id_column])
+    edges = Table(folder, "edges", [columns.source_column, columns.target_column])
+    ids = _node_ids(nodes, columns.id_column)
+    edge_index = _edge_index(edges, columns.source_column, columns.target_column, ids)
+    if check_self_loops:
+        _check_self_loops(edges, edge_index, columns.source_column)
+    if check_duplicates:
+        _check_duplicates(edges, edge_index, columns.source_column, len(ids))
+
+    fields: dict[str, Any] = {"edge_index": edge_index, "num_nodes": len(ids), "node_ids": _named(ids)}
+    public = ["the number of nodes and their ids"]
+    label = _present(nodes, columns.label_column, "label")
+    split = _present(nodes, columns.split_column, "split")
+    if label is not None:
+        known = columns.classes if columns.classes is not None else declared.get("classes")
+        fields["y"], classes = nodes.labels(label, known, columns.max_categories)
+        already_numbers = all(type(name) is int and name == i for i, name in enumerate(classes))
+        fields |= {"num_classes": len(classes), "class_names": None if already_numbers else classes}
+        if known is None:
+            public.append(f"the {len(classes)} classes found in column {label!r}")
+    if split is not None:
+        fields |= nodes.masks(split, fields.get("y"))
+        public.append(f"which node is in which set (column {split!r})")
+
+    names = columns.feature_columns
+    if names is None:
+        names = tuple(name for name in nodes.table.column_names if name not in (columns.id_column, label, split))
+    fields["x"], described = _features(nodes, names, columns.max_categories)
+    public += [f"the {c.width} categories found in column {c.name!r}" for c in described if c.kind == "categorical"]
+    if isinstance(declared.get("name"), str):
+        fields["name"] = declared["name"]
+    return Reading(
+        fields=fields,
+        edges_listed=len(edges),
+        columns=described,
+        split=None if split is None else f"column {split!r}",
+        declared_directed=declared.get("directed"),
+        public=tuple(public),
+    )
+
+
+def _declarations(folder: Path) -> dict[str, Any]:
+    path = folder / "graph.json"
+    if not path.is_file():
+        return {}
+    with decoding(path, "JSON"), inside(path):
+        declared = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(declared, dict):
+            raise InvalidInput("content", type(declared).__name__, "must be an object")
+        if not isinstance(declared.get("directed", False), bool):
+            raise InvalidInput("directed", declared["directed"], "must be true or false")
+        if not isinstance(declared.get("classes", []), list):
+            raise InvalidInput("classes", declared["classes"], "must be a list")
+    return declared
+
+
+def _node_ids(nodes: Table, column: str) -> pa.Array:
+    ids = nodes.ids(column)
+    if len(ids) == 0:
+        raise nodes.error("rows", 0, "a graph needs at least one node")
+    first = pc.index_in(ids, value_set=ids).to_numpy(zero_copy_only=False)
+    again = first != np.arange(len(ids))
+    if again.any():
+        raise nodes.cell_error(column, int(np.argmax(again)), f"this id was already given to row {first[again][0] + 1}")
+    return ids
+
+
+def _edge_index(edges: Table, source: str, target: str, ids: pa.Array) -> np.ndarray:
+    ends = []
+    for column in (source, target):
+        values = edges.ids(column)
+        known = ids
+        if values.type != known.type:  # integers here, text there: compare as text
+            values, known = values.cast(pa.large_string()), known.cast(pa.large_string())
+        position = pc.index_in(values, value_set=known)
+        if position.null_count:
+            row = int(np.argmax(pc.is_null(position).to_numpy(zero_copy_only=False)))
+            raise edges.cell_error(column, row, "there is no node with this id")
+        ends.append(position.to_numpy(zero_copy_only=False))
+    return np.stack(ends)
+
+
+def _check_self_loops(edges: Table, edge_index: np.ndarray, column: str) -> None:
+    loops = edge_index[0] == edge_index[1]
+    if loops.any():
+        why = "this edge leads back to its own node; drop_self_loops=True removes such edges"
+        raise edges.cell_error(column, int(np.argmax(loops)), why)
+
+
+def _check_duplicates(edges: Table, edge_index: np.ndarray, column: str, n: int) -> None:
+    key = edge_index[0].astype(np.int64) * n + edge_index[1]
+    order = np.argsort(key, kind="stable")
+    again = key[order[1:]] == key[order[:-1]]
+    if again.any():
+        at = int(np.argmin(np.where(again, order[1:], len(key))))
+        earlier, row = int(order[at]), int(order[at + 1])
+        why = f"this edge was already listed in row {earlier + 1}; drop_duplicates=True keeps one"
+        raise edges.cell_error(column, row, why)
+
+
+def _named(ids: pa.Array) -> np.ndarray | None:
+    """Ids for the graph: integers where they are (or are spelled as) integers, None if they just count the rows."""
+    if not pa.types.is_integer(ids.type):
+        text = ids.to_pylist()
+        if not all(_spells_integer(name) for name in text):
+            return np.array(text)
+        ids = pa.array([int(name) for name in text])
+    numbers = ids.to_numpy(zero_copy_only=False)
+    return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
+
+
+def _spells_integer(name: str) -> bool:
+    return re.fullmatch("0|-?[1-9][0-9]{0,17}", name) is not None
+
+
+def _present(nodes: Table, declared: str | None, usual: str) -> str | None:
+    if declared is not None:
+        nodes.require(declared)
+        return declared
+    return usual if usual in nodes.table.column_names else None
+
+
+def _features(nodes: Table, names: tuple[str, ...], limit: int) -> tuple[Any, tuple[FeatureColumn, ...]]:
+    n = len(nodes)
+    described, blocks = [], []
+    for name in names:
+        if nodes.is_numeric(name):
+            described.append(FeatureColumn(name, "numeric"))
+            blocks.append(nodes.numbers(name))
+        else:
+            codes, categories = nodes.categories(name, limit)
+            described.append(FeatureColumn(name, "categorical", len(categories), tuple(categories)))
+            blocks.append(codes)
+    width = sum(column.width for column in described)
+    one_hot = sum(column.width for column in described if column.kind == "categorical")
+    fill = _sparse if one_hot * n * 4 > _DENSE_LIMIT else _dense
+    return fill(n, width, described, blocks), tuple(described)
+
+
+def _dense(n: int, width: int, described: list[FeatureColumn], blocks: list[np.ndarray]) -> np.ndarray:
+    x = np.zeros((n, width), dtype=np.float32)
+    at = 0
+    for column, block in zip(described, blocks, strict=True):
+        if column.kind == "numeric":
+            x[:, at] = block
+        else:
+            x[np.arange(n), at + block] = 1
+        at += column.width
+    return x
+
+
+def _sparse(n: int, width: int, described: list[FeatureColumn], blocks: list[np.ndarray]) -> sp.csr_array:
+    # Every column of the table gives exactly one entry per row.
+    data = np.ones((n, len(blocks)), dtype=np.float32)
+    at = np.empty((n, len(blocks)), dtype=np.int64)
+    start = 0
+    for j, (column, block) in enumerate(zip(described, blocks, strict=True)):
+        if column.kind == "numeric":
+            data[:, j], at[:, j] = block, start
+        else:
+            at[:, j] = start + block
+        start += column.width
+    indptr = np.arange(n + 1) * len(blocks)
+    return sp.csr_array((data.ravel(), at.ravel(), indptr), shape=(n, width))
+
+
+def write_tables(graph: Graph, folder: Path, ending: str) -> None:
+    """Nodes, edges and declarations. Features come back dense; an undirected edge is listed once."""
+    x = graph.features.numpy() if isinstance(graph.features, torch.Tensor) else graph.features.toarray()
+    ids = np.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids
+    ids = ids if ids.dtype.kind in "iuU" else ids.astype(str)
+    classes: list[Any] = list(graph.class_names) if graph.class_names else list(range(graph.num_classes))
+    columns: dict[str, Any] = {"id": pa.array(ids)}
+    if classes:
+        kind = pa.string() if graph.class_names else pa.int64()
+        columns["label"] = pa.array([classes[y] if y >= 0 else None for y in graph.labels.tolist()], kind)
+    if graph.has_split:
+        columns["split"] = pa.array(split_names(graph), pa.string())
+    columns |= {f"x{j}": pa.array(np.ascontiguousarray(x[:, j])) for j in range(x.shape[1])}
+    coo = graph.reads("out").tocoo()
+    source, target = coo.coords
+    once = slice(None) if graph.directed else source < target
+    edges = {"source": pa.array(ids[source[once]]), "target": pa.array(ids[target[once]])}
+    for stem, content in (("nodes", columns), ("edges", edges)):
+        path = folder / f"{stem}.{ending}"
+        write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
+        write(pa.table(content), path)
+    declared = {"name": graph.name, "directed": graph.directed, **({"classes": classes} if classes else {})}
+    (folder / "graph.json").write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,170 @@
+"""What features, labels, masks and names must look like; each error names the field, the place and the value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.graph.adjacency import row_of
+
+_ROWS_AT_ONCE = 65_536  # features are checked in slices, so that no mask of the full size is ever made
+
+
+def features(values: Any, num_nodes: int) -> torch.Tensor | sp.csr_array:
+    """Dense float32 tensor or float32 CSR with one row per node; finite. None is a graph without features."""
+    if values is None:
+        return torch.zeros(num_nodes, 0)
+    if isinstance(values, torch.Tensor) and values.layout != torch.strided:
+        coo = values.detach().cpu().to_sparse_coo().coalesce()
+        values = sp.coo_array((coo.values().numpy(), tuple(coo.indices().numpy())), shape=tuple(coo.shape))
+    if not hasattr(values, "shape"):
+        values = _array("features", values)
+    if len(values.shape) != 2 or values.shape[0] != num_nodes:
+        why = f"must have shape ({num_nodes}, number of features)"
+        raise InvalidInput("features", tuple(values.shape), why)
+    return _sparse_features(values) if sp.issparse(values) else _dense_features(values)
+
+
+def _dense_features(values: Any) -> torch.Tensor:
+    tensor = values.detach().cpu() if isinstance(values, torch.Tensor) else _numeric_tensor("features", values)
+    if tensor.is_complex():
+        raise InvalidInput("features", str(tensor.dtype), "must be real numbers")
+    x = tensor.to(torch.float32).contiguous()
+    for start in range(0, len(x), _ROWS_AT_ONCE):
+        finite = torch.isfinite(x[start : start + _ROWS_AT_ONCE])
+        if not bool(finite.all()):
+            row, column = (~finite).nonzero()[0].tolist()
+            _not_finite(start + row, column, tensor[start + row, column].item())
+    return x
+
+
+def _sparse_features(values: Any) -> sp.csr_array:
+    matrix = sp.csr_array(values)
+    if matrix.dtype.kind not in "biuf":
+        raise InvalidInput("features", str(matrix.dtype), "must be real numbers")
+    try:
+        matrix.check_format(full_check=True)
+    except ValueError as error:
+        raise InvalidInput("features", matrix.shape, str(error)) from None
+    if not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    with np.errstate(over="ignore"):
+        data = matrix.data.astype(np.float32, copy=False)
+    finite = np.isfinite(data)
+    if not finite.all():
+        at = int(np.argmin(finite))
+        _not_finite(row_of(matrix.indptr, at), int(matrix.indices[at]), matrix.data[at].item())
+    return sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape)
+
+
+def _not_finite(row: int, column: int, value: float) -> None:
+    raise InvalidInput(f"features[{row}, {column}]", value, "must be a finite float32 number")
+
+
+def labels(values: Any, num_nodes: int, num_classes: int | None) -> tuple[torch.Tensor, int]:
+    """int64 labels with -1 for "no label", and the number of classes (declared, or one more than the largest)."""
+    if num_classes is not None and (not isinstance(num_classes, (int, np.integer)) or num_classes < 2):
+        raise InvalidInput("num_classes", num_classes, "needs at least 2 classes")
+    if values is None:
+        return torch.full((num_nodes,), -1), num_classes or 0
+    tensor = values.detach().cpu() if isinstance(values, torch.Tensor) else _numeric_tensor("labels", values)
+    if tensor.ndim == 2 and tensor.shape[1] == 1:
+        tensor = tensor[:, 0]
+    if tuple(tensor.shape) != (num_nodes,):
+        raise InvalidInput("labels", tuple(tensor.shape), f"must have shape ({num_nodes},), one class per node")
+    if tensor.is_floating_point() or tensor.is_complex():
+        raise InvalidInput("labels", str(tensor.dtype), "must be integers, with -1 for a node without a label")
+    y = tensor.to(torch.int64, copy=True)
+    if bool((y < -1).any()):
+        node = int((y < -1).nonzero()[0])
+        raise InvalidInput(f"labels[{node}]", int(y[node]), "classes count from 0, and -1 is a node without a label")
+    present = y[y >= 0].unique()
+    if num_classes is None and 0 < len(present) < 2:
+        raise InvalidInput("labels", present.tolist(), "needs at least 2 classes")
+    if num_classes is None:
+        num_classes = int(present[-1]) + 1 if len(present) else 0
+        if num_classes > num_nodes:
+            raise InvalidInput("labels", num_classes - 1, f"counts more classes than there are nodes ({num_nodes})")
+    classes = int(num_classes)
+    if bool((y >= classes).any()):
+        node = int((y >= classes).nonzero()[0])
+        raise InvalidInput(f"labels[{node}]", int(y[node]), f"classes run from 0 to {classes - 1}")
+    return y, classes
+
+
+def masks(train: Any, val: Any, test: Any, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Three disjoint boolean masks over labelled nodes. A training mask that was given must not be empty."""
+    given = {"train_mask": train, "val_mask": val, "test_mask": test}
+    checked = {field: _mask(field, values, y) for field, values in given.items()}
+    if train is not None and not bool(checked["train_mask"].any()):
+        raise InvalidInput("train_mask", 0, "the training set is empty")
+    if train is None and (val is not None or test is not None):
+        raise InvalidInput("train_mask", None, "is missing although another mask is given")
+    for a, b in (("train_mask", "val_mask"), ("train_mask", "test_mask"), ("val_mask", "test_mask")):
+        both = checked[a] & checked[b]
+        if bool(both.any()):
+            raise InvalidInput(a, int(both.nonzero()[0]), f"this node is in {b} too; the sets must not overlap")
+    return checked["train_mask"], checked["val_mask"], checked["test_mask"]
+
+
+def _mask(field: str, values: Any, y: torch.Tensor) -> torch.Tensor:
+    if values is None:
+        return torch.zeros(len(y), dtype=torch.bool)
+    tensor = values.detach().cpu() if isinstance(values, torch.Tensor) else _numeric_tensor(field, values)
+    if tuple(tensor.shape) != tuple(y.shape):
+        raise InvalidInput(field, tuple(tensor.shape), f"must have shape ({len(y)},)")
+    if tensor.dtype != torch.bool and not bool(((tensor == 0) | (tensor == 1)).all()):
+        raise InvalidInput(field, str(tensor.dtype), "must be boolean, one entry per node")
+    mask = tensor.to(torch.bool, copy=True)
+    unlabelled = mask & (y < 0)
+    if bool(unlabelled.any()):
+        raise InvalidInput(field, int(unlabelled.nonzero()[0]), "this node has no label, so it cannot be in the set")
+    return mask
+
+
+def node_ids(values: Any, num_nodes: int) -> np.ndarray | None:
+    """One distinct id per node, of any type, or None."""
+    if values is None:
+        return None
+    ids = np.asarray(values)
+    if ids.shape != (num_nodes,):
+        raise InvalidInput("node_ids", ids.shape, f"must have shape ({num_nodes},)")
+    distinct, count = np.unique(ids, return_counts=True)
+    if len(distinct) < num_nodes:
+        raise InvalidInput("node_ids", distinct[np.argmax(count > 1)].item(), "this id is given to more than one node")
+    return ids
+
+
+def class_names(values: Sequence[Any] | None, num_classes: int) -> tuple[str, ...] | None:
+    """One distinct name per class, or None."""
+    if values is None:
+        return None
+    names = tuple(str(value) for value in values)
+    if len(names) != num_classes or len(set(names)) < len(names):
+        raise InvalidInput("class_names", names, f"must be {num_classes} distinct names, one per class")
+    return names
+
+
+def _numeric_tensor(field: str, values: Any) -> torch.Tensor:
+    array = _array(field, values)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput(field, str(array.dtype), "must be numbers")
+    if array.dtype.kind == "u" and array.dtype.itemsize > 1:
+        array = array.astype(np.int64)  # torch has few operations on uint16, uint32 and uint64
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    native = array.astype(array.dtype.newbyteorder("="), copy=False)
+    return torch.from_numpy(np.require(native, requirements=["C", "W"]))
+
+
+def _array(field: str, values: Any) -> np.ndarray:
+    try:
+        return np.asarray(values)
+    except ValueError:
+        raise InvalidInput(field, type(values).__name__, "has rows of different lengths") from None

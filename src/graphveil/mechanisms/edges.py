@@ -1,0 +1,74 @@
+"""Randomised response on all possible edges, in memory proportional to the answer."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphveil.mechanisms.ledger import Ledger
+from graphveil.mechanisms.randomness import NoiseSource
+
+_BLOCK = 2**20
+
+
+def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, paired: bool) -> sp.csr_array:
+    """Every entry off the diagonal answered by binary randomised response; `paired`: one answer for both directions.
+
+    Formal guarantee: pure epsilon-DP for each answered bit, as `name` plans it. The graph is XORed with a random set
+    of bits, each chosen independently with probability 1 / (e^epsilon + 1); the set is drawn by its gaps.
+    """
+    planned, source = ledger.open_responses(name)
+    nodes = adjacency.shape[0]
+    flip = 1 / (math.exp(planned.epsilon) + 1)
+    bits = nodes * (nodes - 1) // (2 if paired else 1)
+    flipped = chosen_bits(bits, flip, source)
+    present = np.sort(_bit_of(adjacency, paired))
+    answer = np.setxor1d(flipped, present, assume_unique=True)
+    return _graph_of(answer, nodes, paired)
+
+
+def chosen_bits(count: int, probability: float, source: NoiseSource) -> np.ndarray:
+    """A random subset of 0 .. count - 1, each element independently with this probability, in ascending order."""
+    found: list[np.ndarray] = []
+    last = -1
+    log_stay = math.log1p(-probability)
+    block = int(min(_BLOCK, count * probability + 10 * math.sqrt(count * probability) + 16))
+    while last < count:
+        # The gap to the next chosen element is geometric: its tail is (1 - p)^gap.
+        gaps = 1 + np.floor(np.log(source.uniform(block).numpy()) / log_stay).astype(np.int64)
+        places = last + np.cumsum(gaps)
+        found.append(places[places < count])
+        last = int(places[-1])
+    return np.concatenate(found)
+
+
+def _bit_of(adjacency: sp.csr_array, paired: bool) -> np.ndarray:
+    """The number of each stored entry's bit; a pair's bit is numbered along the rows below the diagonal."""
+    rows = np.repeat(np.arange(adjacency.shape[0], dtype=np.int64), np.diff(adjacency.indptr))
+    columns = adjacency.indices.astype(np.int64)
+    if paired:
+        below = columns < rows
+        rows, columns = rows[below], columns[below]
+        return rows * (rows - 1) // 2 + columns
+    return rows * (adjacency.shape[0] - 1) + columns - (columns > rows)
+
+
+def _graph_of(bits: np.ndarray, nodes: int, paired: bool) -> sp.csr_array:
+    if paired:
+        rows = ((1 + np.sqrt(1 + 8.0 * bits)) / 2).astype(np.int64)
+        # The square root may be off by one either way for large numbers.
+        rows -= rows * (rows - 1) // 2 > bits
+        rows += rows * (rows + 1) // 2 <= bits
+        columns = bits - rows * (rows - 1) // 2
+        half = _csr(rows.astype(np.int32), columns.astype(np.int32), nodes)
+        return sp.csr_array(half + half.T)
+    rows, columns = np.divmod(bits, max(nodes - 1, 1))
+    columns += columns >= rows
+    return _csr(rows.astype(np.int32), columns.astype(np.int32), nodes)
+
+
+def _csr(rows: np.ndarray, columns: np.ndarray, nodes: int) -> sp.csr_array:
+    ones = np.ones(len(rows), dtype=np.float32)
+    return sp.csr_array(sp.coo_array((ones, (rows, columns)), shape=(nodes, nodes)))

@@ -1,0 +1,211 @@
+"""What all methods share: parameters in the way of scikit-learn, the plan before the data, the certificate after."""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import torch
+
+from graphveil.certificate import Certificate
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph, cap_degree
+from graphveil.graph.graph import Direction
+from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, with_unit
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.training import Logits, Target, train_freely, train_privately
+from graphveil.plan import Plan, PublicFacts
+
+
+@dataclass(eq=False)
+class NodeClassifier:
+    """Base of all methods.
+
+    Parameters that change privacy: `level`, `epsilon`, `delta` ("auto": by the number of protected units), `seed`
+    (None: secure noise; a number: reproducible, for experiments only), `shares` of mu^2 by mechanism, and the plan's
+    own `steps`, `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph that breaks the
+    degree promise, and the certificate says so; without it such a graph is an error. `public_edges` declares the
+    number of edges public.
+
+    Parameters that change only the model or the speed: `hidden`, `learning_rate`, `dropout` and `epochs` (training that
+    nothing private depends on), `device`, `show_progress` (None: on a terminal).
+    """
+
+    level: Level = field(default_factory=Public)
+    epsilon: float | None = None
+    delta: float | str = "auto"
+    seed: int | None = None
+    shares: Mapping[str, float] | None = None
+    steps: int = 100
+    batch_size: int | None = None
+    clip: float = 1.0
+    max_degree: int | None = None
+    cap_degrees: bool = False
+    public_edges: bool = False
+    hidden: int = 64
+    learning_rate: float = 0.01
+    epochs: int = 100
+    dropout: float = 0.5
+    device: str = "cpu"
+    show_progress: bool | None = None
+
+    method: ClassVar[str]
+    direction: ClassVar[Direction] = "out"
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn's `clone` wants them."""
+        del deep
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+    def plan(self, graph: Graph) -> Plan:
+        """What a fit on this graph would spend; depends on public facts alone."""
+        facts = PublicFacts(
+            nodes=graph.num_nodes,
+            train_nodes=int(graph.train_mask.sum()),
+            features=graph.num_features,
+            classes=graph.num_classes,
+            directed=graph.directed,
+            edges=graph.num_edges if self.public_edges else None,
+        )
+        level = with_unit(self.level, graph.directed)
+        epsilon = None if isinstance(level, Public) else self.epsilon
+        return make_plan(self.method, level, facts, epsilon=epsilon, delta=self.delta, settings=self._settings())
+
+    def fit(self, graph: Graph) -> Self:
+        """Train on a graph; afterwards `certificate_` says what was spent."""
+        graph.check_trainable()
+        plan = self.plan(graph)
+        source = NoiseSource(self.seed)
+        ledger = Ledger(plan, source)
+        adjacency = self._adjacency(graph, source)
+        # Initial weights and dropout are public randomness, apart from the noise.
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
+            self.logits_ = self._fit(_Data(graph, adjacency, self.device), ledger).detach().cpu()
+        self.certificate_: Certificate = ledger.certificate()
+        self.plan_ = plan
+        self._labels = graph.labels
+        return self
+
+    def predict_proba(self, nodes: Any = None) -> np.ndarray:
+        """Class probabilities of these nodes (all by default); asking again gives the same answer."""
+        return torch.softmax(self._selected(nodes), dim=1).numpy()
+
+    def predict(self, nodes: Any = None) -> np.ndarray:
+        """The most probable class of each of these nodes (all by default)."""
+        return self._selected(nodes).argmax(dim=1).numpy()
+
+    def score(self, nodes: Any) -> float:
+        """Accuracy on the labelled nodes among these (a mask or indices); a published score is not accounted for."""
+        guess = torch.from_numpy(self.predict(nodes))
+        truth = self._labels[_index(nodes, len(self._labels))]
+        known = truth >= 0
+        if not bool(known.any()):
+            raise InvalidInput("nodes", 0, "none of them has a label to score against")
+        return float((guess == truth)[known].float().mean())
+
+    def _selected(self, nodes: Any) -> torch.Tensor:
+        if not hasattr(self, "logits_"):
+            raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
+        return self.logits_ if nodes is None else self.logits_[_index(nodes, len(self.logits_))]
+
+    def _settings(self) -> Settings:
+        return Settings(
+            steps=self.steps,
+            batch_size=self.batch_size,
+            clip=self.clip,
+            max_degree=self.max_degree,
+            capped=self.cap_degrees,
+            shares=self.shares or {},
+        )
+
+    def _degree_bound(self) -> int | None:
+        """The promise on column sums that this method relies on; k-neighbour methods without one return None."""
+        return self.level.max_degree if isinstance(self.level, Node) else None
+
+    def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
+        """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
+        adjacency = graph.reads(self.direction)
+        bound = self._degree_bound()
+        if bound is None:
+            return adjacency
+        largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
+        if largest > bound and self.cap_degrees:
+            return cap_degree(adjacency, bound, seed=int(source.integers(2**52, 1)))
+        check_promise(Node(bound), largest)
+        return adjacency
+
+    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+        """Train and return the logits of all nodes."""
+        raise NotImplementedError
+
+    def _train(self, model: torch.nn.Module, logits: Logits, data: _Data, ledger: Ledger, name: str) -> None:
+        """Train `model` as the plan says: privately if `name` is in it, freely otherwise."""
+        model.to(self.device)
+        if name in ledger.used:
+            train_privately(
+                model, logits, data.target, ledger, name, learning_rate=self.learning_rate, show=self.show_progress
+            )
+        else:
+            self._train_freely(model, logits, data, name)
+
+    def _train_freely(self, model: torch.nn.Module, logits: Logits, data: _Data, name: str) -> None:
+        train_freely(
+            model,
+            logits,
+            data.target,
+            steps=self.epochs,
+            learning_rate=self.learning_rate,
+            show=self.show_progress,
+            name=name,
+        )
+
+
+class _Data:
+    """A graph as the methods read it, on their device."""
+
+    def __init__(self, graph: Graph, adjacency: Any, device: str) -> None:
+        self.nodes, self.classes = graph.num_nodes, graph.num_classes
+        self.adjacency = SparseRows(adjacency, device)
+        found = graph.features
+        self.features: Rows = found.to(device) if isinstance(found, torch.Tensor) else SparseRows(found, device)
+        self.target = Target(
+            graph.labels.to(device),
+            graph.train_mask.nonzero().squeeze(1).to(device),
+            graph.val_mask.nonzero().squeeze(1).to(device),
+        )
+
+
+def needs_degree_bound(level: Level) -> bool:
+    """Whether a method that aggregates features needs a promise on degrees here."""
+    return isinstance(level, KNeighbor | Node)
+
+
+def _index(nodes: Any, count: int) -> torch.Tensor:
+    """Node indices from a mask, a list or an array, checked."""
+    index = torch.as_tensor(np.asarray(nodes) if isinstance(nodes, Sequence) else nodes)
+    if index.dtype == torch.bool:
+        if index.shape != (count,):
+            raise InvalidInput("nodes", tuple(index.shape), f"a mask must have {count} entries")
+        return index.nonzero().squeeze(1)
+    index = index.reshape(-1)
+    if index.is_floating_point():
+        raise InvalidInput("nodes", str(index.dtype), "must be indices or a mask")
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= count):
+        wrong = next(int(i) for i in index if not 0 <= int(i) < count)
+        raise InvalidInput("nodes", wrong, f"must lie in 0 .. {count - 1}")
+    return index.long()

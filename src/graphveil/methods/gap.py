@@ -1,0 +1,68 @@
+"""GAP: an encoder on X, then noisy hops of its row-normalised output, then a head on all hops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from graphveil.graph.graph import Direction
+from graphveil.levels import Node
+from graphveil.mechanisms import Ledger
+from graphveil.methods.estimator import NodeClassifier, _Data, needs_degree_bound
+from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
+from graphveil.methods.plans import Settings
+
+
+@dataclass(eq=False)
+class GAP(NodeClassifier):
+    """Sajadmanesh et al. 2023 as the paper analyses it (algorithm 1, with A in the hop, docs/theory.md section 3).
+
+    Node i reads the sources of the edges that point at it. At the k-neighbour level it needs `max_degree`, as at node
+    level.
+
+    Formal guarantee: clipped training of encoder and head with group 1 where attributes are private, and `hops`
+    Gaussian releases of A H with unit rows H, sensitivity 2 sqrt(D) (edge: 1 or sqrt(2)).
+    """
+
+    hops: int = 2
+
+    method: ClassVar[str] = "gap"
+    direction: ClassVar[Direction] = "in"
+
+    def _settings(self) -> Settings:
+        return replace(super()._settings(), hops=self.hops)
+
+    def _degree_bound(self) -> int | None:
+        if not needs_degree_bound(self.level):
+            return None
+        return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
+
+    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+        hops = self._hops(data, ledger, self._encode(data, ledger))
+        dropout = 0.0 if "head" in ledger.used else self.dropout
+        head = HopsHead(self.hops + 1, self.hidden, self.hidden, data.classes, dropout)
+        self._train(head, lambda rows: head(hops if rows is None else hops[rows]), data, ledger, "head")
+        with torch.no_grad():
+            return head(hops)
+
+    def _encode(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+        """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
+        dropout = 0.0 if "encoder" in ledger.used else self.dropout
+        encoder = Perceptron(data.features, [self.hidden, self.hidden, data.classes], dropout)
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return encoder(data.features if rows is None else data.features[rows])
+
+        self._train(encoder, logits, data, ledger, "encoder")
+        with torch.no_grad():
+            return normalize_rows(encoder.hidden(data.features))
+
+    def _hops(self, data: _Data, ledger: Ledger, H: torch.Tensor) -> torch.Tensor:
+        """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
+        found = [H]
+        for _ in range(self.hops):
+            summed = data.adjacency.times(found[-1] * (1 - 1e-6))  # rounding must not lift a row above norm 1
+            found.append(normalize_rows(ledger.release("hops", summed) if "hops" in ledger.used else summed))
+        return torch.stack(found, dim=1)

@@ -1,0 +1,85 @@
+"""The paper's networks: linear layers, SELU between them, dropout where training is not private."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, linear
+
+
+class Perceptron(nn.Module):
+    """Linear layers of the given widths with SELU and dropout between them."""
+
+    def __init__(self, inputs: Rows, widths: Sequence[int], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first = linear(inputs, widths[0])
+        self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        h = self.first(x)
+        for layer in self.rest:
+            h = layer(self.dropout(functional.selu(h)))
+        return h
+
+    def hidden(self, x: Rows) -> torch.Tensor:
+        """The last hidden layer's output: what GAP aggregates."""
+        h = self.first(x)
+        for layer in self.rest[:-1]:
+            h = layer(self.dropout(functional.selu(h)))
+        return functional.selu(h)
+
+
+class Embedding(nn.Module):
+    """DP-Emb: Y^ = selu(A W + b) R with a frozen random orthogonal R (paper, equation 3)."""
+
+    head: torch.Tensor
+
+    def __init__(self, nodes: int, width: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layer = SparseLinear(nodes, width)
+        self.dropout = nn.Dropout(dropout)
+        self.register_buffer("head", nn.init.orthogonal_(torch.empty(width, classes)))
+
+    def forward(self, rows: SparseRows) -> torch.Tensor:
+        return self.dropout(functional.selu(self.layer(rows))) @ self.head
+
+
+class LinkxHead(nn.Module):
+    """x = MLP_X(X), h = MLP_W(act([x | Z])) + x + Z, then a linear map (Lim et al. 2021 in the paper's form)."""
+
+    def __init__(self, features: Rows, width: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.features = linear(features, width)
+        self.mix = nn.Linear(2 * width, width)
+        self.out = nn.Linear(width, classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
+        h = self.features(x)
+        mixed = self.mix(self.dropout(functional.selu(torch.cat([h, z], dim=1))))
+        return self.out(self.dropout(functional.selu(mixed + h + z)))
+
+
+class HopsHead(nn.Module):
+    """GAP's classifier: one linear map per hop, concatenation, a linear map."""
+
+    def __init__(self, hops: int, inputs: int, width: int, classes: int, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.maps = nn.ModuleList(nn.Linear(inputs, width) for _ in range(hops))
+        self.out = nn.Linear(hops * width, classes)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, hops: torch.Tensor) -> torch.Tensor:
+        parts = [layer(hops[:, index]) for index, layer in enumerate(self.maps)]
+        return self.out(self.dropout(functional.selu(torch.cat(parts, dim=1))))
+
+
+def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:
+    """Rows scaled to this norm; a zero row stays zero."""
+    return norm * table / table.norm(dim=1, keepdim=True).clamp_min(1e-12)

@@ -1,0 +1,323 @@
+"""A folder with tables of nodes and edges."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphveil.graph.tables as tables_module
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph, read_graph, write_graph
+
+NODES = {
+    "id": ["ann", "bob", "cyd", "dee"],
+    "age": [31.5, 20.0, 44.0, 8.0],
+    "member": [True, False, True, True],
+    "town": ["Ulm", "Bonn", "Ulm", "Aachen"],
+    "label": ["yes", "no", None, "no"],
+    "split": ["train", "train", None, "test"],
+}
+EDGES = {"source": ["ann", "bob"], "target": ["bob", "cyd"]}
+
+
+def folder(
+    path: Path, nodes: dict[str, Any] | None = None, edges: dict[str, Any] | None = None, ending: str = "csv"
+) -> Path:
+    path.mkdir(exist_ok=True)
+    for stem, content in (("nodes", nodes or NODES), ("edges", edges or EDGES)):
+        write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
+        write(pa.table(content), path / f"{stem}.{ending}")
+    return path
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_numbers_categories_labels_and_split(tmp_path: Path, ending: str) -> None:
+    graph = read_graph(folder(tmp_path / "club", ending=ending))
+    assert graph.features_torch().tolist() == [[31.5, 1, 0, 0, 1], [20, 0, 0, 1, 0], [44, 1, 0, 0, 1], [8, 1, 1, 0, 0]]
+    assert graph.class_names == ("no", "yes")
+    assert graph.labels.tolist() == [1, 0, -1, 0]
+    assert graph.train_mask.tolist() == [True, True, False, False]
+    assert graph.test_mask.tolist() == [False, False, False, True]
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == NODES["id"]
+    assert graph.reads("out").toarray().tolist() == [[0, 1, 0, 0], [1, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
+    assert (graph.name, graph.directed) == ("club", False)
+
+
+def test_the_report_counts_and_lists_what_became_public(tmp_path: Path) -> None:
+    counts = read_graph(folder(tmp_path / "club")).counts
+    assert counts is not None
+    assert (counts.nodes, counts.edges_listed, counts.edges_stored, counts.labelled) == (4, 2, 4, 3)
+    assert [(c.name, c.kind, c.width) for c in counts.columns] == [
+        ("age", "numeric", 1),
+        ("member", "numeric", 1),
+        ("town", "categorical", 3),
+    ]
+    assert counts.columns[2].categories == ("Aachen", "Bonn", "Ulm")
+    assert (counts.train, counts.val, counts.test, counts.split) == (2, 0, 1, "column 'split'")
+    assert "the 3 categories found in column 'town'" in counts.public
+    assert "the 2 classes found in column 'label'" in counts.public
+    assert "5 from 2 numeric and 1 categorical columns" in str(counts)
+
+
+def test_direction_is_declared(tmp_path: Path) -> None:
+    path = folder(tmp_path / "club")
+    assert read_graph(path, directed=True).num_edges == 2
+    both = folder(tmp_path / "both", edges={"source": ["ann", "bob"], "target": ["bob", "ann"]})
+    assert read_graph(both).num_edges == 2
+    assert read_graph(both).counts.edges_listed == 2  # type: ignore[union-attr]
+    (path / "graph.json").write_text(json.dumps({"directed": True}))
+    assert read_graph(path).directed
+    with pytest.raises(InvalidInput, match="declares directed = True"):
+        read_graph(path, directed=False)
+
+
+def test_columns_can_have_other_names(tmp_path: Path) -> None:
+    nodes = {
+        "who": [30, 10, 20],
+        "kind": [2.5, 1.5, 2.5],
+        "fold": ["train", "train", "test"],
+        "a": [1, 2, 3],
+        "note": [0, 0, 0],
+    }
+    path = folder(tmp_path / "g", nodes, {"from": [10], "to": [30]}, "parquet")
+    graph = read_graph(
+        path,
+        id_column="who",
+        source_column="from",
+        target_column="to",
+        label_column="kind",
+        split_column="fold",
+        feature_columns=["a"],
+        directed=True,
+    )
+    assert graph.class_names == ("1.5", "2.5")
+    assert graph.features_torch().tolist() == [[1], [2], [3]]
+    assert graph.reads("out").toarray()[1].tolist() == [1, 0, 0]
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == [30, 10, 20]
+
+
+def test_ids_of_different_types_meet(tmp_path: Path) -> None:
+    """A CSV whose ids look like numbers in one file and not in the other; and integers against text."""
+    nodes = {"id": ["1", "2", "x7"], "label": [0, 1, 1]}
+    assert read_graph(folder(tmp_path / "csv", nodes, {"source": [1], "target": [2]})).num_edges == 2
+    assert read_graph(folder(tmp_path / "pq", nodes, {"source": [1], "target": [2]}, "parquet")).num_edges == 2
+    small = {"id": pa.array([5, 6], pa.int16()), "label": [0, 1]}
+    edges = {"source": pa.array([6], pa.uint64()), "target": pa.array([5], pa.int8())}
+    assert read_graph(folder(tmp_path / "ints", small, edges, "parquet")).num_edges == 2
+    coded = {"id": pa.array(["u", "v"]).dictionary_encode(), "label": pa.array(["p", "q"]).dictionary_encode()}
+    graph = read_graph(folder(tmp_path / "dict", coded, {"source": ["u"], "target": ["v"]}, "parquet"))
+    assert graph.class_names == ("p", "q")
+
+
+def test_leading_zeros_are_part_of_an_id(tmp_path: Path) -> None:
+    graph = read_graph(
+        folder(tmp_path / "g", {"id": ["007", "7"], "label": [0, 1]}, {"source": ["007"], "target": ["7"]})
+    )
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ["007", "7"]
+
+
+def test_ids_that_only_look_like_numbers_stay_text(tmp_path: Path) -> None:
+    for odd in ("--1", "1.0", "+1", "1_0", "9" * 30, "٣"):
+        path = folder(tmp_path / "g", {"id": [odd, "2"], "label": [0, 1]}, {"source": [odd], "target": ["2"]})
+        graph = read_graph(path)
+        assert graph.node_ids is not None
+        assert graph.node_ids.tolist() == [odd, "2"]
+
+
+def test_integer_labels_that_already_count_need_no_names(tmp_path: Path) -> None:
+    graph = read_graph(folder(tmp_path / "g", NODES | {"label": [2, 0, None, 1]}))
+    assert (graph.class_names, graph.num_classes, graph.labels.tolist()) == (None, 3, [2, 0, -1, 1])
+    graph = read_graph(folder(tmp_path / "h", NODES | {"label": [20, 3, None, 20]}))
+    assert (graph.class_names, graph.labels.tolist()) == (("3", "20"), [1, 0, -1, 1])
+
+
+def test_classes_can_be_declared_instead_of_found(tmp_path: Path) -> None:
+    graph = read_graph(folder(tmp_path / "g"), classes=["yes", "no", "maybe"])
+    assert graph.class_names == ("yes", "no", "maybe")
+    assert graph.labels.tolist() == [0, 1, -1, 1]
+    assert graph.counts is not None
+    assert not any("classes found" in fact for fact in graph.counts.public)
+    with pytest.raises(InvalidInput, match=r"nodes.csv, row 2, column 'label' = 'no': is not one of the declared"):
+        read_graph(tmp_path / "g", classes=["yes", "maybe"])
+
+
+def test_no_labels_no_features_no_edges(tmp_path: Path) -> None:
+    empty = {"source": pa.array([], pa.string()), "target": pa.array([], pa.string())}
+    for ending in ("csv", "parquet"):
+        graph = read_graph(folder(tmp_path / ending, {"id": ["a", "b"]}, empty, ending))
+        assert (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes) == (2, 0, 0, 0)
+        assert graph.counts is not None
+        assert graph.counts.split == "none"
+
+
+TABLE_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "duplicate id": ({"id": ["ann", "bob", "ann", "dee"]}, {}, "nodes.csv, row 3, column 'id' = 'ann': .* to row 1"),
+    "missing id": ({"id": ["ann", None, "cyd", "dee"]}, {}, "nodes.csv, row 2, column 'id' = None: an id is missing"),
+    "unknown source": ({}, {"source": ["ann", "zoe"]}, "edges.csv, row 2, column 'source' = 'zoe': there is no node"),
+    "unknown target": ({}, {"target": ["zoe", "ann"]}, "edges.csv, row 1, column 'target' = 'zoe': there is no node"),
+    "missing target": ({}, {"target": ["bob", None]}, "edges.csv, row 2, column 'target' = None: an id is missing"),
+    "self-loop": ({}, {"target": ["bob", "bob"]}, "edges.csv, row 2, column 'source' = 'bob': .* its own node"),
+    "duplicate edge": (
+        {},
+        {"source": ["ann", "cyd", "ann"], "target": ["bob", "ann", "bob"]},
+        "edges.csv, row 3, column 'source' = 'ann': this edge was already listed in row 1",
+    ),
+    "missing number": ({"age": [1.0, None, 2.0, 3.0]}, {}, "nodes.csv, row 2, column 'age' = None: .* missing"),
+    "NaN": ({"age": [1.0, 2.0, float("nan"), 3.0]}, {}, "nodes.csv, row 3, column 'age' = nan: must be a finite"),
+    "infinite": ({"age": [1.0, 2.0, 3.0, float("inf")]}, {}, "nodes.csv, row 4, column 'age' = inf: must be a finite"),
+    "too large": ({"age": [1.0, 2.0, 3.0, 1e300]}, {}, r"nodes.csv, row 4, column 'age' = 1e\+300"),
+    "missing category": ({"town": ["Ulm", None, "Ulm", "Ulm"]}, {}, "nodes.csv, row 2, column 'town' = None"),
+    "empty column": ({"town": [None] * 4}, {}, "nodes.csv, row 1, column 'town' = None: a feature value is missing"),
+    "unknown split": ({"split": ["train", "dev", None, None]}, {}, "nodes.csv, row 2, column 'split' = 'dev'"),
+    "split without a label": ({"split": ["train", None, "val", None]}, {}, "nodes.csv, row 3, column 'split' = 'val'"),
+    "empty training set": ({"split": [None, None, None, "test"]}, {}, "the training set is empty"),
+    "one class": ({"label": ["no"] * 4}, {}, "needs at least 2 classes"),
+    "dates": (
+        {"age": pa.array([1, 2, 3, 4], pa.date32())},
+        {},
+        "nodes.csv, column 'age' = 'date32.*numbers or strings",
+    ),
+    "fractional ids": ({}, {"source": ["1.5", "ann"]}, "edges.csv, row 1, column 'source' = '1.5'"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "edges", "message"), TABLE_ERRORS.values(), ids=TABLE_ERRORS.keys())
+def test_errors_name_file_row_and_column(
+    tmp_path: Path, nodes: dict[str, Any], edges: dict[str, Any], message: str
+) -> None:
+    for ending in ("csv", "parquet"):
+        path = folder(tmp_path / ending, NODES | nodes, EDGES | edges, ending)
+        with pytest.raises(InvalidInput, match=message.replace(".csv", f".{ending}")) as caught:
+            read_graph(path)
+        assert "\n" not in str(caught.value)
+
+
+def test_repairs_on_request(tmp_path: Path) -> None:
+    edges = {"source": ["ann", "ann", "ann"], "target": ["bob", "bob", "ann"]}
+    graph = read_graph(folder(tmp_path / "g", edges=edges), drop_duplicates=True, drop_self_loops=True)
+    assert graph.num_edges == 2
+
+
+def test_columns_that_are_not_there(tmp_path: Path) -> None:
+    path = folder(tmp_path / "g")
+    for argument in ("id_column", "label_column", "split_column"):
+        wrong: dict[str, Any] = {argument: "other"}
+        with pytest.raises(InvalidInput, match=r"nodes.csv, columns = .*: there is no column 'other'"):
+            read_graph(path, **wrong)
+    with pytest.raises(InvalidInput, match="there is no column 'weight'"):
+        read_graph(path, feature_columns=["weight"])
+    with pytest.raises(InvalidInput, match=r"edges.csv, columns"):
+        read_graph(path, source_column="from")
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    path = folder(tmp_path / "g")
+    pyarrow.parquet.write_table(pa.table(NODES), path / "nodes.parquet")
+    with pytest.raises(InvalidInput, match=r"nodes.parquet and nodes.csv: both are there"):
+        read_graph(path)
+    (path / "nodes.parquet").unlink()
+    (path / "nodes.csv").unlink()
+    with pytest.raises(InvalidInput, match="neither is there"):
+        read_graph(path)
+    folder(path, {"id": pa.array([], pa.string())})
+    with pytest.raises(InvalidInput, match="at least one node"):
+        read_graph(path)
+    (path / "graph.json").write_text('{"directed": "no"}')
+    with pytest.raises(InvalidInput, match=r"graph.json: directed = 'no'"):
+        read_graph(path)
+
+
+def test_a_type_that_changes_late_in_a_csv_is_still_one_column(tmp_path: Path) -> None:
+    n = 200_000
+    path = tmp_path / "g"
+    path.mkdir()
+    values = ["1"] * (n - 1) + ["0.5"]
+    (path / "nodes.csv").write_text("id,a\n" + "\n".join(f"{i},{v}" for i, v in enumerate(values)) + "\n")
+    (path / "edges.csv").write_text("source,target\n0,1\n")
+    assert read_graph(path).features_torch()[-1].item() == 0.5
+
+
+def test_ragged_csv_rows_and_repeated_headers(tmp_path: Path) -> None:
+    path = folder(tmp_path / "g")
+    (path / "edges.csv").write_text("source,target\nann,bob\nann\n")
+    with pytest.raises(InvalidInput, match=r"cannot be read as CSV.*Row #3: Expected 2 columns, got 1"):
+        read_graph(path)
+    (path / "edges.csv").write_text("source,target,source\nann,bob,x\n")
+    with pytest.raises(InvalidInput, match="column 'source' = 2: this column name is used more than once"):
+        read_graph(path)
+
+
+def test_text_with_too_many_values_is_no_category(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="column 'town' = 3: distinct values, more than max_categories = 2"):
+        read_graph(folder(tmp_path / "g"), max_categories=2)
+
+
+def test_many_categories_are_kept_sparse_and_mean_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = folder(tmp_path / "g")
+    dense = read_graph(path)
+    monkeypatch.setattr(tables_module, "_DENSE_LIMIT", 0)
+    sparse = read_graph(path)
+    assert sp.issparse(sparse.features)
+    assert torch.equal(sparse.features_torch().to_dense(), dense.features_torch())
+
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"]), min_size=1, max_size=5)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Graph:
+    n = draw(st.integers(2, 6))
+    pairs = draw(st.sets(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=8))
+    edges = np.array([p for p in pairs if p[0] != p[1]], dtype=np.int64).reshape(-1, 2).T
+    directed = draw(st.booleans())
+    finite = st.floats(width=32, allow_nan=False, allow_infinity=False)
+    x = draw(st.lists(st.lists(finite, min_size=2, max_size=2), min_size=n, max_size=n))
+    classes = draw(st.integers(2, 4))
+    y = draw(st.lists(st.integers(-1, classes - 1), min_size=n, max_size=n))
+    ids = draw(st.none() | st.lists(texts, min_size=n, max_size=n, unique=True) | st.permutations(range(n)))
+    names = draw(st.none() | st.lists(texts, min_size=classes, max_size=classes, unique=True))
+    graph = Graph.from_edge_index(
+        edges,
+        np.array(x, dtype=np.float32),
+        y,
+        directed=directed,
+        symmetrize=not directed,
+        num_classes=classes,
+        node_ids=ids if ids != list(range(n)) else None,
+        class_names=names,
+        name=draw(texts),
+    )
+    return graph.with_split(0) if any(label >= 0 for label in y) and draw(st.booleans()) else graph
+
+
+@given(graph=graphs(), ending=st.sampled_from(["csv", "parquet"]))
+@settings(max_examples=60, deadline=None)
+def test_tables_there_and_back(tmp_path_factory: pytest.TempPathFactory, graph: Graph, ending: str) -> None:
+    path = tmp_path_factory.mktemp("round") / "g"
+    write_graph(graph, path, ending=ending)
+    back = read_graph(path, seed=None)
+    assert np.array_equal(back.indptr, graph.indptr)
+    assert np.array_equal(back.indices, graph.indices)
+    assert torch.equal(back.features_torch(), graph.features_torch())
+    assert torch.equal(back.labels, graph.labels)
+    assert torch.equal(back.train_mask, graph.train_mask)
+    assert torch.equal(back.test_mask, graph.test_mask)
+    assert (back.directed, back.num_classes, back.name) == (graph.directed, graph.num_classes, graph.name)
+    assert back.class_names == graph.class_names
+    assert (back.node_ids is None) == (graph.node_ids is None)
+    if back.node_ids is not None and graph.node_ids is not None:
+        assert back.node_ids.tolist() == graph.node_ids.tolist()
