@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from opacus import GradSampleModule
 from torch import nn
-from torch.nn import functional as F
+from torch.nn.functional import cross_entropy, selu
 
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms.clipping import clipped_gradient_sum
@@ -29,13 +29,13 @@ class Linkx(nn.Module):
 
     def forward(self, x, z):
         h = self.first(x)
-        return self.out(F.selu(self.wide(F.selu(torch.cat([h, z], 1))) + h + z))
+        return self.out(selu(self.wide(selu(torch.cat([h, z], 1))) + h + z))
 
 
 def oracle(model, inputs, labels, clip):
     """Opacus: materialise each row's gradient, clip, add."""
     wrapped = GradSampleModule(copy.deepcopy(model), loss_reduction="sum")
-    F.cross_entropy(wrapped(*inputs), labels, reduction="sum").backward()
+    cross_entropy(wrapped(*inputs), labels, reduction="sum").backward()
     per_row = [parameter.grad_sample for parameter in wrapped.parameters() if parameter.requires_grad]
     norms = torch.stack([g.flatten(1).norm(dim=1) for g in per_row]).norm(dim=0)
     scale = (clip / norms).clamp(max=1)
@@ -78,7 +78,7 @@ def test_it_agrees_with_opacus(seed, rows, features, width, classes, clip, spars
     else:
         model = dense
     ours = clipped_gradient_sum(
-        model, lambda: F.cross_entropy(model(inputs, z), labels, reduction="none"), clip
+        model, lambda: cross_entropy(model(inputs, z), labels, reduction="none"), clip
     )
     assert_close(ours, theirs)
 
@@ -99,10 +99,10 @@ def test_the_embeddings_step_with_a_frozen_head():
             self.layer = dense
 
         def forward(self, x):
-            return F.selu(self.layer(x)) @ R
+            return selu(self.layer(x)) @ R
 
     rows = SparseRows(A)
-    ours = clipped_gradient_sum(layer, lambda: F.cross_entropy(F.selu(layer(rows)) @ R, labels, reduction="none"), 1.0)
+    ours = clipped_gradient_sum(layer, lambda: cross_entropy(selu(layer(rows)) @ R, labels, reduction="none"), 1.0)
     theirs = oracle(Dense(), (torch.from_numpy(A.toarray()),), labels, 1.0)
     assert_close(ours, [theirs[0].T, theirs[1]])
 
@@ -112,7 +112,7 @@ def test_clipped_norms_are_never_above_the_bound():
     model = nn.Sequential(nn.Linear(5, 7), nn.SELU(), nn.Linear(7, 3))
     for _ in range(50):
         x, y = 100 * torch.randn(1, 5), torch.randint(3, (1,))
-        sums = clipped_gradient_sum(model, lambda x=x, y=y: F.cross_entropy(model(x), y, reduction="none"), 0.7)
+        sums = clipped_gradient_sum(model, lambda x=x, y=y: cross_entropy(model(x), y, reduction="none"), 0.7)
         assert math.sqrt(sum(float(s.double().square().sum()) for s in sums)) <= 0.7
 
 

@@ -42,7 +42,8 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
     """A benchmark graph with the paper's filtering and a random 75/10/15 split.
 
     Filtering (paper, appendix; docs/theory.md, section 7.2): classes with fewer than 50 nodes (Facebook100: 1,000),
-    self-loops and isolated nodes are removed. CiteSeer, Actor and tolokers, which are not in the paper, only lose self-loops.
+    self-loops and isolated nodes are removed. CiteSeer, Actor and tolokers, which are not in the paper, only lose
+    self-loops.
 
     ========================= ====== ========= ======== ======= ========== ====================================
     name                      nodes  edges     features classes            from

@@ -21,6 +21,7 @@ class SparseRows:
         self.shape = matrix.shape
         self._forward = as_torch(matrix).to(device)
         self._backward: torch.Tensor | None = None
+        self._taken: tuple[torch.Tensor, SparseRows] | None = None
         squares = np.asarray(matrix.multiply(matrix).sum(axis=1)).reshape(-1)
         self.squared_norms = torch.from_numpy(squares.astype(np.float32)).to(device)
 
@@ -28,7 +29,10 @@ class SparseRows:
         return int(self.shape[0])
 
     def __getitem__(self, rows: torch.Tensor) -> SparseRows:
-        return SparseRows(self.matrix[rows.cpu().numpy()], self.device)
+        """Some of the rows; the last answer is kept, because a full-batch training asks for the same ones every step."""
+        if self._taken is None or self._taken[0] is not rows:
+            self._taken = (rows, SparseRows(self.matrix[rows.cpu().numpy()], self.device))
+        return self._taken[1]
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         return self._forward @ weight

@@ -1,0 +1,178 @@
+"""Every method at every level on a small graph: it learns, keeps to its plan, and says what it cannot do."""
+
+import math
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+import graphveil as gv
+from graphveil.graph import Graph, csbm
+from graphveil.methods import CLASSES, method_class
+
+LEVELS = [
+    gv.Public(),
+    gv.Edge(),
+    gv.Edge("directed"),
+    gv.KNeighbor(0),
+    gv.KNeighbor(2),
+    gv.KNeighbor(1, attributes=False),
+    gv.KNeighbor(5, attributes=False),
+    gv.Node(20),
+    gv.Node(20, attributes=False),
+]
+SUPPORTED = {
+    "dpdgc": LEVELS,
+    "gap": LEVELS,
+    "mlp": LEVELS,
+    "sage": LEVELS[:1],
+    "randedge": LEVELS[:3],
+    "dp-sage": [level for level in LEVELS if not isinstance(level, gv.Edge)],
+}
+METHODS = list(SUPPORTED)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return csbm(0.5, n=400, f=10, d=6, seed=1)
+
+
+def model_for(method, level, **options):
+    words = {"level": level, "epsilon": 4.0, "seed": 0, "steps": 4, "epochs": 4, "max_degree": 20, **options}
+    return method_class(method)(**words)
+
+
+@pytest.mark.parametrize("batch_size", [None, 64])
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_at_every_level(graph, method, level, batch_size):
+    model = model_for(method, level, batch_size=batch_size)
+    if level not in SUPPORTED[method]:
+        with pytest.raises(gv.InvalidInput, match="level"):
+            model.fit(graph)
+        return
+    assert model.fit(graph) is model
+    certificate = model.certificate_
+    if isinstance(level, gv.Public):
+        assert certificate.epsilon == math.inf
+    else:
+        assert certificate.epsilon <= 4.0
+        # Exactly what was planned, no more and no less: the ledger would not have certified otherwise.
+        assert certificate.mechanisms == model.plan(graph).mechanisms
+    probabilities = model.predict_proba()
+    assert probabilities.shape == (400, 2)
+    assert np.isfinite(probabilities).all()
+    assert probabilities.sum(1) == pytest.approx(np.ones(400), abs=1e-5)
+    assert np.array_equal(model.predict([3, 5]), probabilities[[3, 5]].argmax(1))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_same_seed_gives_the_same_model_and_no_seed_does_not(graph, method):
+    level = SUPPORTED[method][-1] if method != "mlp" else gv.KNeighbor(1)
+    first, second, other = (model_for(method, level, seed=seed).fit(graph).logits_ for seed in (7, 7, 8))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, other)
+
+
+def test_asking_again_gives_the_same_answer(graph):
+    model = model_for("dpdgc", gv.KNeighbor(1)).fit(graph)
+    assert np.array_equal(model.predict_proba([1, 2]), model.predict_proba([1, 2]))
+
+
+def test_no_seed_means_secure_noise(graph):
+    assert model_for("dpdgc", gv.KNeighbor(1), seed=None).fit(graph).certificate_.secure
+    assert not model_for("dpdgc", gv.KNeighbor(1), seed=3).fit(graph).certificate_.secure
+
+
+@pytest.mark.parametrize(("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("sage", 0.75)])
+def test_without_privacy_the_graph_is_used(method, least):
+    graph = csbm(0.75, n=2000, f=20, d=10, seed=2)
+    alone = model_for("mlp", gv.Public(), epochs=100).fit(graph).score(graph.test_mask)
+    score = model_for(method, gv.Public(), epochs=100).fit(graph).score(graph.test_mask)
+    assert score > max(least, alone + 0.05)
+
+
+def test_a_private_model_learns():
+    graph = csbm(0.0, n=2000, f=20, seed=2)
+    signal = (2 * graph.labels - 1).float()[:, None]
+    graph = graph.replace(features=signal + torch.randn(2000, 20, generator=torch.Generator().manual_seed(0)))
+    score = model_for("mlp", gv.KNeighbor(1), epsilon=8.0, steps=60).fit(graph).score(graph.test_mask)
+    assert score > 0.95
+
+
+@pytest.mark.parametrize("name", list(CLASSES))
+def test_parameters_in_the_way_of_scikit_learn(name):
+    cls = getattr(gv, name)
+    model = cls(epsilon=3.0, seed=4)
+    again = cls(**model.get_params())
+    assert again.get_params() == model.get_params()
+    assert model.set_params(epsilon=5.0).epsilon == 5.0
+    with pytest.raises(gv.InvalidInput, match="parameter = 'nonsense'"):
+        model.set_params(nonsense=1)
+
+
+def test_degree_promise(graph):
+    with pytest.raises(gv.InvalidInput, match="max_degree = 2: the graph breaks this promise"):
+        model_for("dpdgc", gv.Node(2)).fit(graph)
+    capped = model_for("dpdgc", gv.Node(2), cap_degrees=True).fit(graph)
+    assert any("capped at 2" in line for line in capped.certificate_.assumptions)
+    with pytest.raises(gv.InvalidInput, match="max_degree"):
+        model_for("gap", gv.KNeighbor(1), max_degree=None).fit(graph)
+
+
+def test_sparse_and_dense_features_agree(graph):
+    dense = graph.replace(features=(graph.features > 0.05).float())
+    sparse = graph.replace(features=sp.csr_array(dense.features.numpy()))
+    for method in ("mlp", "dpdgc", "gap", "sage", "dp-sage"):
+        level = gv.KNeighbor(1) if method != "sage" else gv.Public()
+        assert model_for(method, level).fit(sparse).predict_proba().shape == (400, 2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_graphs_without_edges_and_isolated_nodes(method):
+    labels = torch.arange(40) % 2
+    mask = torch.arange(40) < 30
+    lonely = Graph.from_edge_index(
+        torch.empty(2, 0, dtype=torch.long), x=torch.randn(40, 3), y=labels, train_mask=mask, test_mask=~mask
+    )
+    level = SUPPORTED[method][-1]
+    assert np.isfinite(model_for(method, level, max_degree=3).fit(lonely).predict_proba()).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epsilon": 0.0}, r"epsilon = 0\.0"),
+        ({"epsilon": None}, "epsilon = None"),
+        ({"delta": 2.0}, r"delta = 2\.0"),
+        ({"level": gv.KNeighbor(400)}, "k = 400"),
+        ({"steps": 0}, "steps = 0"),
+        ({"batch_size": 0}, "batch_size = 0"),
+        ({"clip": -1.0}, r"clip = -1\.0"),
+        ({"seed": -3}, "seed = -3"),
+        ({"shares": {"nothing": 1.0}}, "shares = 'nothing'"),
+    ],
+)
+def test_bad_parameters_are_named_before_data_is_touched(graph, options, message):
+    model = model_for("dpdgc", options.pop("level", gv.KNeighbor(1)), **options)
+    with pytest.raises(gv.InvalidInput, match=message):
+        model.fit(graph)
+    assert not hasattr(model, "certificate_")
+
+
+def test_bad_queries_are_named(graph):
+    model = model_for("mlp", gv.Public())
+    with pytest.raises(gv.InvalidInput, match="not fitted"):
+        model.predict([0])
+    model.fit(graph)
+    for nodes, message in [([400], "nodes = 400"), ([-1], "nodes = -1"), ([0.5], "nodes"), (graph.test_mask[:9], "mask")]:
+        with pytest.raises(gv.InvalidInput, match=message):
+            model.predict(nodes)
+    with pytest.raises(gv.InvalidInput, match="training set"):
+        model.fit(graph.replace(train_mask=None, val_mask=None, test_mask=None))
+
+
+def test_unknown_method():
+    with pytest.raises(gv.InvalidInput, match="method = 'magic'"):
+        method_class("magic")
