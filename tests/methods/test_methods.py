@@ -166,7 +166,8 @@ def test_bad_queries_are_named(graph):
     with pytest.raises(gv.InvalidInput, match="not fitted"):
         model.predict([0])
     model.fit(graph)
-    for nodes, message in [([400], "nodes = 400"), ([-1], "nodes = -1"), ([0.5], "nodes"), (graph.test_mask[:9], "mask")]:
+    short = graph.test_mask[:9]
+    for nodes, message in [([400], "nodes = 400"), ([-1], "nodes = -1"), ([0.5], "nodes"), (short, "mask")]:
         with pytest.raises(gv.InvalidInput, match=message):
             model.predict(nodes)
     with pytest.raises(gv.InvalidInput, match="training set"):

@@ -1,6 +1,7 @@
 """What a method releases and trains on moves between adjacent graphs by no more than its plan says.
 
-The noise is switched off and the real code of each method runs on two adjacent graphs; what reaches the ledger is compared.
+The noise is switched off, the real code of each method runs on two adjacent graphs, and what reaches the ledger is
+compared.
 """
 
 import numpy as np

@@ -38,6 +38,17 @@ class Ledger:
         assert isinstance(mechanism, GaussianRelease)
         return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
 
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Rows of nodes that joined after the release, at its scale: late blocks of the same table.
+
+        Formal guarantee (docs/theory.md, section 9.2): unchanged, if each row is new, is drawn once and is kept, and
+        the level's bound counts the readers among old and new rows together. The caller sees to that.
+        """
+        mechanism = self.plan[name]
+        if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
+            raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
+        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+
     def training(self, name: str) -> ClippedTraining:
         """What a training has to keep to: its steps, sampling rate and clipping norm."""
         mechanism = self.plan[name]

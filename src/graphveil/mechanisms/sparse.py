@@ -29,7 +29,7 @@ class SparseRows:
         return int(self.shape[0])
 
     def __getitem__(self, rows: torch.Tensor) -> SparseRows:
-        """Some of the rows; the last answer is kept, because a full-batch training asks for the same ones every step."""
+        """Some of the rows; the last answer is kept: a full-batch training asks for the same ones every step."""
         if self._taken is None or self._taken[0] is not rows:
             self._taken = (rows, SparseRows(self.matrix[rows.cpu().numpy()], self.device))
         return self._taken[1]
@@ -74,6 +74,13 @@ class SparseLinear(nn.Module):
 
 
 Rows = torch.Tensor | SparseRows
+
+
+def dense(rows: Rows) -> torch.Tensor:
+    """The same rows as an ordinary tensor."""
+    if isinstance(rows, SparseRows):
+        return torch.from_numpy(rows.matrix.toarray()).to(rows.device)
+    return rows
 
 
 def linear(inputs: Rows, outputs: int) -> nn.Module:

@@ -12,7 +12,7 @@ from torch.nn import functional
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.mechanisms.sparse import Rows, SparseRows, dense
 from graphveil.methods.estimator import NodeClassifier, _Data, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
 
@@ -49,9 +49,7 @@ class DPSAGE(NodeClassifier):
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
     def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
-        features = data.features
-        dense = features.times(torch.eye(int(features.shape[1]))) if isinstance(features, SparseRows) else features
-        X = normalize_rows(dense, 1 - 1e-6)
+        X = _unit_rows(data.features)
         summed = data.adjacency.times(X)
         read = normalize_rows(summed)
         model = OneLayerSage(int(X.shape[1]), self.hidden, data.classes)
@@ -60,7 +58,24 @@ class DPSAGE(NodeClassifier):
             return model(X, read) if rows is None else model(X[rows], read[rows])
 
         self._train(model, logits, data, ledger, "gradient")
+        self._model, self._features = model, X
         if "aggregation" in ledger.used:
             read = normalize_rows(ledger.release("aggregation", summed))
         with torch.no_grad():
             return model(X, read)
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        X = _unit_rows(data.features)
+        return self._model(X, normalize_rows(data.adjacency.times(X)))
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        del from_graph  # neighbours' features are private whoever names the neighbours
+        summed = rows.times(self._features)
+        if "aggregation" in self._ledger.used:
+            summed = self._ledger.release_new_rows("aggregation", summed)
+        return self._model(_unit_rows(features), normalize_rows(summed))
+
+
+def _unit_rows(features: Rows) -> torch.Tensor:
+    """Dense rows a hair below norm 1, so that rounding cannot lift one above it."""
+    return normalize_rows(dense(features), 1 - 1e-6)

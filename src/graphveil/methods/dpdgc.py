@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.estimator import NodeClassifier, _Data
 from graphveil.methods.networks import Embedding, LinkxHead, normalize_rows
 from graphveil.methods.plans import Settings
@@ -33,7 +34,6 @@ class DPDGC(NodeClassifier):
     """
 
     row_norm: float = 1.0
-    embedding_learning_rate: float = 0.01
 
     method: ClassVar[str] = "dpdgc"
 
@@ -48,8 +48,26 @@ class DPDGC(NodeClassifier):
             return head(data.features, Z) if rows is None else head(data.features[rows], Z[rows])
 
         self._train(head, logits, data, ledger, "head")
+        self._head = head
         with torch.no_grad():
             return logits(None)
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
+        Z = self._finish(torch.zeros(data.nodes, self.hidden, device=self.device))
+        return self._head(data.features, Z)
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        """W is private already, so a row that the asker supplies needs no noise; one from the graph does."""
+        summed = rows.times(self._table)
+        if from_graph and "release" in self._ledger.used:
+            summed = self._ledger.release_new_rows("release", summed)
+        return self._head(features, self._finish(summed))
+
+    def _finish(self, summed: torch.Tensor) -> torch.Tensor:
+        """Z from A W: the bias, and rows of norm 1 where W's are held at a norm."""
+        Z = summed + self._bias
+        return normalize_rows(Z) if "release" in self._ledger.used else Z
 
     def _embed(self, data: _Data, ledger: Ledger) -> torch.Tensor:
         """Z for all nodes, released once; everything after it reads this tensor and never A again."""
@@ -62,6 +80,7 @@ class DPDGC(NodeClassifier):
 
         if not private:
             self._train_freely(model, logits, data, "embedding")
+            self._table, self._bias = layer.weight.detach(), layer.bias.detach()
             with torch.no_grad():
                 return layer(data.adjacency)
 
@@ -76,12 +95,12 @@ class DPDGC(NodeClassifier):
             data.target,
             ledger,
             "embedding",
-            learning_rate=self.embedding_learning_rate,
+            learning_rate=self.learning_rate,
             show=self.show_progress,
             after_step=hold_norms,
         )
         with torch.no_grad():
             # In double precision the norm is held to 1e-16; a hair below the bound absorbs what is left.
             W = normalize_rows(layer.weight.double(), self.row_norm * (1 - 1e-6)).float()
-            released = ledger.release("release", data.adjacency.times(W))
-            return normalize_rows(released + layer.bias)
+            self._table, self._bias = W, layer.bias.detach()
+            return normalize_rows(ledger.release("release", data.adjacency.times(W)) + self._bias)

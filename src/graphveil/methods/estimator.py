@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self
 
@@ -37,8 +38,9 @@ class NodeClassifier:
     degree promise, and the certificate says so; without it such a graph is an error. `public_edges` declares the
     number of edges public.
 
-    Parameters that change only the model or the speed: `hidden`, `learning_rate`, `dropout` and `epochs` (training that
-    nothing private depends on), `device`, `show_progress` (None: on a terminal).
+    Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training),
+    `free_learning_rate`, `dropout` and `epochs` (of training that needs no protection), `device`, `show_progress`
+    (None: on a terminal).
     """
 
     level: Level = field(default_factory=Public)
@@ -53,7 +55,8 @@ class NodeClassifier:
     cap_degrees: bool = False
     public_edges: bool = False
     hidden: int = 64
-    learning_rate: float = 0.01
+    learning_rate: float = 0.003
+    free_learning_rate: float = 0.01
     epochs: int = 100
     dropout: float = 0.5
     device: str = "cpu"
@@ -102,7 +105,10 @@ class NodeClassifier:
             self.logits_ = self._fit(_Data(graph, adjacency, self.device), ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = plan
-        self._labels = graph.labels
+        self._labels, self._ledger = graph.labels, ledger
+        self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
+        self._sparse = isinstance(_features(graph, "cpu"), SparseRows)
+        self._new: dict[Hashable, tuple[bytes, np.ndarray]] = {}
         return self
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
@@ -112,6 +118,46 @@ class NodeClassifier:
     def predict(self, nodes: Any = None) -> np.ndarray:
         """The most probable class of each of these nodes (all by default)."""
         return self._selected(nodes).argmax(dim=1).numpy()
+
+    def predict_on(self, graph: Graph) -> np.ndarray:
+        """Class probabilities on another graph that was no part of training and needs no protection (fully inductive).
+
+        Formal guarantee: nothing is released beyond the weights, which the certificate covers already.
+        """
+        self._check_fitted()
+        if graph.num_features != self.plan_.facts.features:
+            raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
+        data = _Data(graph, graph.reads(self.direction), self.device, self._sparse)
+        with torch.no_grad():
+            return torch.softmax(self._logits_on(data).cpu(), dim=1).numpy()
+
+    def predict_new(
+        self, ids: Sequence[Hashable], features: Any, neighbors: Sequence[Sequence[int]], *, from_graph: bool = True
+    ) -> np.ndarray:
+        """Class probabilities of new nodes that read nodes of the training graph (incrementally inductive).
+
+        `neighbors` lists, for each new node, the old nodes it reads. `from_graph` says that these lists come from the
+        private graph; with False they are the asker's own. An answer is kept under its id: asking again returns it.
+
+        Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
+        long as the readers of a node, old and new together, keep to the level's k or degree promise. Each is drawn
+        once.
+        """
+        self._check_fitted()
+        x, rows = self._new_rows(ids, features, neighbors)
+        keys = [_fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
+        for name, key in zip(ids, keys, strict=True):
+            if name in self._new and self._new[name][0] != key:
+                raise InvalidInput("ids", name, "was answered before with other data; a second release is not paid for")
+        fresh = [i for i, name in enumerate(ids) if name not in self._new]
+        if fresh:
+            self._count_readers(rows[fresh])
+            with torch.no_grad():
+                inputs: Rows = SparseRows(sp.csr_array(x[fresh]), self.device) if self._sparse else _dense(x[fresh])
+                logits = self._logits_new(inputs, SparseRows(rows[fresh], self.device), from_graph)
+            for i, row in zip(fresh, torch.softmax(logits.cpu(), dim=1).numpy(), strict=True):
+                self._new[ids[i]] = (keys[i], row)
+        return np.stack([self._new[name][1] for name in ids])
 
     def score(self, nodes: Any) -> float:
         """Accuracy on the labelled nodes among these (a mask or indices); a published score is not accounted for."""
@@ -123,9 +169,43 @@ class NodeClassifier:
         return float((guess == truth)[known].float().mean())
 
     def _selected(self, nodes: Any) -> torch.Tensor:
+        self._check_fitted()
+        return self.logits_ if nodes is None else self.logits_[_index(nodes, len(self.logits_))]
+
+    def _check_fitted(self) -> None:
         if not hasattr(self, "logits_"):
             raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
-        return self.logits_ if nodes is None else self.logits_[_index(nodes, len(self.logits_))]
+
+    def _new_rows(self, ids: Any, features: Any, neighbors: Any) -> tuple[np.ndarray, sp.csr_array]:
+        """New nodes' features and rows of A over the old nodes, checked."""
+        x = np.asarray(features, dtype=np.float32)
+        facts = self.plan_.facts
+        if x.shape != (len(ids), facts.features):
+            raise InvalidInput("features", x.shape, f"must have shape ({len(ids)}, {facts.features})")
+        if not np.isfinite(x).all():
+            raise InvalidInput("features", "NaN or infinite", "must be finite")
+        if len(neighbors) != len(ids) or len(set(ids)) != len(ids):
+            raise InvalidInput("ids", len(ids), f"must be unique and as many as neighbor lists, {len(neighbors)}")
+        for row in neighbors:
+            if len(set(row)) != len(row):
+                raise InvalidInput("neighbors", list(row), "names a node twice")
+        columns = _index([j for row in neighbors for j in row], facts.nodes).numpy()
+        starts = np.cumsum([0, *(len(row) for row in neighbors)])
+        return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
+
+    def _count_readers(self, rows: sp.csr_array) -> None:
+        """Keep the degree promise over old and new readers together."""
+        readers = self._readers + np.bincount(rows.indices, minlength=len(self._readers))
+        bound = self._degree_bound()
+        if bound is not None:
+            check_promise(Node(bound), int(readers.max(initial=0)))
+        self._readers = readers
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        raise InvalidInput("method", self.method, "cannot predict on another graph")
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        raise InvalidInput("method", self.method, "cannot predict for new nodes")
 
     def _settings(self) -> Settings:
         return Settings(
@@ -173,7 +253,7 @@ class NodeClassifier:
             logits,
             data.target,
             steps=self.epochs,
-            learning_rate=self.learning_rate,
+            learning_rate=self.free_learning_rate,
             show=self.show_progress,
             name=name,
         )
@@ -182,10 +262,10 @@ class NodeClassifier:
 class _Data:
     """A graph as the methods read it, on their device."""
 
-    def __init__(self, graph: Graph, adjacency: Any, device: str) -> None:
+    def __init__(self, graph: Graph, adjacency: Any, device: str, sparse: bool | None = None) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
         self.adjacency = SparseRows(adjacency, device)
-        self.features = _features(graph, device)
+        self.features = _features(graph, device, sparse)
         self.target = Target(
             graph.labels.to(device),
             graph.train_mask.nonzero().squeeze(1).to(device),
@@ -193,14 +273,24 @@ class _Data:
         )
 
 
-def _features(graph: Graph, device: str) -> Rows:
-    """Features as rows of a linear layer; mostly empty ones go through sparse products, which only changes the speed."""
+def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
+    """Features as rows of a linear layer; mostly empty ones go through sparse products, which is only faster."""
     found = graph.features
     if isinstance(found, torch.Tensor):
-        if int(found.count_nonzero()) > _DENSE * found.numel():
-            return found.to(device)
-        return SparseRows(sp.csr_array(found.numpy()), device)
-    return SparseRows(found, device)
+        if sparse is None:
+            sparse = int(found.count_nonzero()) <= _DENSE * found.numel()
+        return SparseRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
+    return SparseRows(found, device) if sparse is not False else _dense(found.toarray()).to(device)
+
+
+def _dense(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+
+
+def _fingerprint(features: np.ndarray, neighbors: Sequence[int], from_graph: bool) -> bytes:
+    """Tells whether a new node is asked about again with the same data."""
+    found = hashlib.sha256(features.tobytes() + repr((sorted(map(int, neighbors)), from_graph)).encode())
+    return found.digest()
 
 
 def needs_degree_bound(level: Level) -> bool:

@@ -10,6 +10,7 @@ import torch
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.estimator import NodeClassifier, _Data, needs_degree_bound
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
@@ -41,11 +42,30 @@ class GAP(NodeClassifier):
 
     def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
         hops = self._hops(data, ledger, self._encode(data, ledger))
+        self._seen = hops
         dropout = 0.0 if "head" in ledger.used else self.dropout
         head = HopsHead(self.hops + 1, self.hidden, self.hidden, data.classes, dropout)
         self._train(head, lambda rows: head(hops if rows is None else hops[rows]), data, ledger, "head")
+        self._head = head
         with torch.no_grad():
             return head(hops)
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        found = [normalize_rows(self._encoder.hidden(data.features))]
+        for _ in range(self.hops):
+            found.append(normalize_rows(data.adjacency.times(found[-1])))
+        return self._head(torch.stack(found, dim=1))
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        """What a new node aggregates is not private by itself, so its hops take noise whoever supplies the row."""
+        del from_graph
+        found = [normalize_rows(self._encoder.hidden(features))]
+        for hop in range(self.hops):
+            summed = rows.times(self._seen[:, hop].contiguous())
+            if "hops" in self._ledger.used:
+                summed = self._ledger.release_new_rows("hops", summed)
+            found.append(normalize_rows(summed))
+        return self._head(torch.stack(found, dim=1))
 
     def _encode(self, data: _Data, ledger: Ledger) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
@@ -56,6 +76,7 @@ class GAP(NodeClassifier):
             return encoder(data.features if rows is None else data.features[rows])
 
         self._train(encoder, logits, data, ledger, "encoder")
+        self._encoder = encoder
         with torch.no_grad():
             return normalize_rows(encoder.hidden(data.features))
 

@@ -8,6 +8,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.estimator import NodeClassifier, _Data
 from graphveil.methods.networks import Perceptron
 
@@ -31,5 +32,12 @@ class MLP(NodeClassifier):
             return model(data.features if rows is None else data.features[rows])
 
         self._train(model, logits, data, ledger, "head")
+        self._model = model
         with torch.no_grad():
             return model(data.features)
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        return self._model(data.features)
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        return self._model(features)

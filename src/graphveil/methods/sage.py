@@ -11,10 +11,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.edges import randomized_edges
-from graphveil.mechanisms.sparse import Rows, SparseRows, linear
+from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
 from graphveil.methods.estimator import NodeClassifier, _Data
 
 
@@ -24,19 +25,19 @@ class MeanSage(nn.Module):
     The first layer's means are taken of features and do not change: they are computed once.
     """
 
-    def __init__(
-        self, features: Rows, means: Rows, adjacency: SparseRows, width: int, classes: int, dropout: float
-    ) -> None:
+    def __init__(self, features: Rows, means: Rows, width: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.own, self.read = linear(features, width), linear(means, width)
         self.own_out, self.read_out = nn.Linear(width, classes), nn.Linear(width, classes)
         self.dropout = nn.Dropout(dropout)
-        self.inputs, self.means, self.adjacency = features, means, adjacency
 
-    def forward(self) -> torch.Tensor:
-        h = self.dropout(functional.selu(self.own(self.inputs) + self.read(self.means)))
+    def hidden(self, features: Rows, means: Rows) -> torch.Tensor:
+        return self.dropout(functional.selu(self.own(features) + self.read(means)))
+
+    def forward(self, features: Rows, means: Rows, mean: SparseRows) -> torch.Tensor:
+        h = self.hidden(features, means)
         # Mapping before averaging is the same and moves fewer numbers.
-        return self.own_out(h) + self.adjacency.product(self.read_out(h))
+        return self.own_out(h) + mean.product(self.read_out(h))
 
 
 @dataclass(eq=False)
@@ -51,22 +52,31 @@ class SAGE(NodeClassifier):
         return self._fit_on(data, data.adjacency.matrix)
 
     def _fit_on(self, data: _Data, adjacency: sp.csr_array) -> torch.Tensor:
-        mean = SparseRows(_row_means(adjacency), self.device)
-        features = data.features
-        means: Rows = (
-            SparseRows(mean.matrix @ features.matrix, self.device)
-            if isinstance(features, SparseRows)
-            else mean.times(features)
-        )
-        model = MeanSage(features, means, mean, self.hidden, data.classes, self.dropout).to(self.device)
+        inputs = _with_means(data.features, adjacency, self.device)
+        model = MeanSage(inputs[0], inputs[1], self.hidden, data.classes, self.dropout).to(self.device)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            out = model()
+            out: torch.Tensor = model(*inputs)
             return out if rows is None else out[rows]
 
         self._train_freely(model, logits, data, self.method)
+        self._model = model
+        self._inputs = inputs
         with torch.no_grad():
-            return model()
+            return logits(None)
+
+    def _logits_on(self, data: _Data) -> torch.Tensor:
+        return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
+
+    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        if self._ledger.used:
+            raise InvalidInput("method", self.method, "cannot protect the links of new nodes; fit again with them")
+        del from_graph
+        old, means, _ = self._inputs
+        h = self._model.hidden(old, means)
+        mean = SparseRows(_row_means(rows.matrix), self.device)
+        own = self._model.hidden(features, _means(mean, old))
+        return self._model.own_out(own) + mean.times(self._model.read_out(h))
 
 
 @dataclass(eq=False)
@@ -84,6 +94,16 @@ class RandEdge(SAGE):
             return super()._fit(data, ledger)
         paired = not ledger.plan.facts.directed
         return self._fit_on(data, randomized_edges(data.adjacency.matrix, ledger, "edges", paired=paired))
+
+
+def _with_means(features: Rows, adjacency: sp.csr_array, device: str) -> tuple[Rows, Rows, SparseRows]:
+    mean = SparseRows(_row_means(adjacency), device)
+    return features, _means(mean, features), mean
+
+
+def _means(mean: SparseRows, features: Rows) -> Rows:
+    """Means of neighbours' features, dense: they fill up even where features are sparse."""
+    return mean.times(dense(features))
 
 
 def _row_means(adjacency: sp.csr_array) -> sp.csr_array:

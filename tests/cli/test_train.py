@@ -1,0 +1,89 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from graphveil.graph import csbm, write_graph
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "graph.npz"
+    write_graph(csbm(0.5, n=300, f=6, seed=0), path)
+    return path
+
+
+def run(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "graphveil", "train", *map(str, words)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        **options,
+    )
+
+
+def test_json_has_the_promised_keys(folder):
+    done = run(folder, "--seed", 0, "--steps", 3, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    result = json.loads(done.stdout)
+    for key in ("test_accuracy", "val_accuracy", "epsilon", "delta", "seconds", "peak_memory_mb", "certificate"):
+        assert key in result
+    assert result["epsilon"] <= 8
+    assert result["certificate"]["schema"].startswith("graphveil-certificate/")
+
+
+def test_a_run_folder_is_complete_and_never_overwritten(folder, tmp_path):
+    out = tmp_path / "runs" / "first"
+    assert run(folder, "--seed", 0, "--steps", 3, "--out", out).returncode == 0
+    assert sorted(p.name for p in out.iterdir()) == [
+        "certificate.json",
+        "certificate.txt",
+        "metrics.json",
+        "predictions.csv",
+    ]
+    again = run(folder, "--out", out)
+    assert again.returncode == 2
+    assert "exists already" in again.stderr
+    assert list(out.parent.iterdir()) == [out]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nowhere.npz/"], "nowhere.npz"),
+        (["atlantis"], "atlantis"),
+        (["csbm", "--epsilon", "0"], "epsilon = 0.0"),
+        (["csbm", "--method", "magic"], "method = 'magic'"),
+        (["csbm", "--level", "node"], "max_degree = None"),
+        (["csbm", "--level", "node", "--max-degree", "2"], "breaks this promise"),
+        (["csbm", "--level", "k-neighbor", "--k", "10000"], "k = 10000"),
+        (["csbm", "--directed"], "directed = True"),
+        (["csbm", "--method", "sage"], "level = 'k-neighbor'"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(words, message, tmp_path):
+    out = tmp_path / "run"
+    done = run(*words, "--out", out)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_ends_cleanly(tmp_path):
+    out = tmp_path / "run"
+    command = [sys.executable, "-m", "graphveil", "train", "csbm", "--steps", "100000", "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    time.sleep(8)
+    assert process.poll() is None
+    os.kill(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Traceback" not in stderr
+    assert list(tmp_path.iterdir()) == []
