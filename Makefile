@@ -16,8 +16,8 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 demo: install
-	$(BIN)/graphveil plan --method dpdgc --level k-neighbor --k 5 --epsilon 8 --delta 1e-5 \
-		--nodes 10000 --train-nodes 7500 --features 200 --classes 2
+	rm -rf runs/demo
+	$(BIN)/graphveil train --level k-neighbor --k 1 --epsilon 8 --out runs/demo
 
 test: install
 	$(BIN)/ruff check .

@@ -10,8 +10,9 @@ import torch
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.estimator import NodeClassifier, _Data
-from graphveil.methods.networks import Embedding, LinkxHead, normalize_rows
+from graphveil.methods.networks import Embedding, Fusion, LinkxHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
+from graphveil.methods.tables import clip_rows, make_table, shrunk_rows
 from graphveil.methods.training import train_privately
 
 
@@ -33,14 +34,27 @@ class DPDGC(NodeClassifier):
     True
     """
 
+    free_learning_rate: float = 0.01
     row_norm: float = 1.0
+    table: str = "trained"
+    response_epsilon: float | None = None
+    tau: float = 2.0
 
     method: ClassVar[str] = "dpdgc"
 
     def _settings(self) -> Settings:
-        return replace(super()._settings(), row_norm=self.row_norm)
+        return replace(
+            super()._settings(),
+            row_norm=self.row_norm,
+            table=self.table,
+            response_epsilon=self.response_epsilon,
+            tau=self.tau,
+        )
 
     def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+        self._ledger = ledger
+        if self.table != "trained":
+            return self._fit_with_table(data, ledger)
         Z = self._embed(data, ledger)
         head = LinkxHead(data.features, self.hidden, data.classes, 0.0 if "head" in ledger.used else self.dropout)
 
@@ -48,13 +62,39 @@ class DPDGC(NodeClassifier):
             return head(data.features, Z) if rows is None else head(data.features[rows], Z[rows])
 
         self._train(head, logits, data, ledger, "head")
-        self._head = head
+        self._head: torch.nn.Module = head
+        with torch.no_grad():
+            return logits(None)
+
+    def _fit_with_table(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+        """A table that is private without training, and a head that fuses what X and Z say about each class."""
+        W = clip_rows(make_table(self.table, data, ledger, self.tau), self.row_norm * (1 - 1e-6))
+        summed = data.adjacency.times(W)
+        if "release" in ledger.used:
+            summed = ledger.release("release", summed)
+        Z = self._finish(summed)
+        dropout = 0.0 if "features" in ledger.used else self.dropout
+        features = Perceptron(data.features, [self.hidden, self.hidden, data.classes], dropout)
+
+        def from_features(rows: torch.Tensor | None) -> torch.Tensor:
+            return features(data.features if rows is None else data.features[rows])
+
+        self._train(features, from_features, data, ledger, "features")
+        with torch.no_grad():
+            opinion = torch.log_softmax(from_features(None), dim=1)
+        head = Fusion(data.classes, Z.shape[1])
+        self._table, self._head = W, _TwoStage(features, head)
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return head(opinion, Z) if rows is None else head(opinion[rows], Z[rows])
+
+        self._train(head, logits, data, ledger, "head")
         with torch.no_grad():
             return logits(None)
 
     def _logits_on(self, data: _Data) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
-        Z = self._finish(torch.zeros(data.nodes, self.hidden, device=self.device))
+        Z = self._finish(torch.zeros(data.nodes, self._table.shape[1], device=self.device))
         return self._head(data.features, Z)
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -65,7 +105,10 @@ class DPDGC(NodeClassifier):
         return self._head(features, self._finish(summed))
 
     def _finish(self, summed: torch.Tensor) -> torch.Tensor:
-        """Z from A W: the bias, and rows of norm 1 where W's are held at a norm."""
+        """Z from A W, row by row: shrunk to its direction, or with the trained bias, at norm 1 where W's is held."""
+        if self.table != "trained":
+            planned = {mechanism.name: mechanism.noise for mechanism in self._ledger.plan.mechanisms}
+            return shrunk_rows(summed, planned.get("release", 0.0))
         Z = summed + self._bias
         return normalize_rows(Z) if "release" in self._ledger.used else Z
 
@@ -104,3 +147,14 @@ class DPDGC(NodeClassifier):
             W = normalize_rows(layer.weight.double(), self.row_norm * (1 - 1e-6)).float()
             self._table, self._bias = W, layer.bias.detach()
             return normalize_rows(ledger.release("release", data.adjacency.times(W)) + self._bias)
+
+
+class _TwoStage(torch.nn.Module):
+    """Opinions from X, then their fusion with Z, as one function of a node's own row."""
+
+    def __init__(self, features: Perceptron, fusion: Fusion) -> None:
+        super().__init__()
+        self.features, self.fusion = features, fusion
+
+    def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
+        return self.fusion(torch.log_softmax(self.features(x), dim=1), z)

@@ -80,6 +80,24 @@ class HopsHead(nn.Module):
         return self.out(self.dropout(functional.selu(torch.cat(parts, dim=1))))
 
 
+class Fusion(nn.Module):
+    """A linear map of [log-posteriors from X | Z] that starts as their sum: few parameters, so little noise.
+
+    Z has a block of one column per class for each table.
+    """
+
+    def __init__(self, classes: int, width: int) -> None:
+        super().__init__()
+        self.out = nn.Linear(classes + width, classes)
+        with torch.no_grad():
+            blocks = [torch.eye(classes)] + [2 * torch.eye(classes)] * (width // classes)
+            self.out.weight.copy_(torch.cat(blocks, dim=1))
+            self.out.bias.zero_()
+
+    def forward(self, opinion: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return self.out(torch.cat([opinion, z], dim=1))
+
+
 def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:
     """Rows scaled to this norm; a zero row stays zero."""
     return norm * table / table.norm(dim=1, keepdim=True).clamp_min(1e-12)

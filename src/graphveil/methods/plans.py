@@ -24,6 +24,8 @@ from graphveil.plan import (
     automatic_delta,
 )
 
+TABLES = ("trained", "labels", "neighbors", "labels+neighbors")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -31,7 +33,9 @@ class Settings:
 
     `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows. `row_norm` bounds the
     rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
-    k-neighbour level, `capped` whether the graph was cut to it. `shares` overrides the default parts of mu^2 by name.
+    k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained, labels (randomised
+    responses of `response_epsilon`, by default a quarter of epsilon), neighbors (one-shot neighbour labels with weight
+    bound `tau`) or labels+neighbors. `shares` overrides the default parts of mu^2 by name.
     """
 
     steps: int = 100
@@ -42,6 +46,9 @@ class Settings:
     layers: int = 1
     max_degree: int | None = None
     capped: bool = False
+    table: str = "trained"
+    response_epsilon: float | None = None
+    tau: float = 2.0
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -54,6 +61,11 @@ class Settings:
             validate.count("batch_size", self.batch_size)
         if self.max_degree is not None:
             validate.count("max_degree", self.max_degree)
+        if self.table not in TABLES:
+            raise InvalidInput("table", self.table, f"must be one of {', '.join(TABLES)}")
+        if self.response_epsilon is not None:
+            validate.positive("response_epsilon", self.response_epsilon)
+        validate.positive("tau", self.tau)
 
 
 @dataclass(frozen=True)
@@ -122,9 +134,10 @@ def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
 
 def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """DPDGC with a trained embedding: W by clipped training on rows of A, Z = A W + noise, head on [X | Z]."""
-    del epsilon
     if isinstance(level, Public):
         return Spending((), {})
+    if settings.table != "trained":
+        return _dpdgc_with_table(level, facts, settings, epsilon)
     group = ByKind(
         sensitivity.embedding_group(level, facts.train_nodes),
         sensitivity.embedding_group(level, facts.train_nodes, in_training=False),
@@ -142,6 +155,35 @@ def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4")
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
     return Spending((embedding, release, head), shares)
+
+
+def _dpdgc_with_table(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DPDGC with a table that is private without training: no group factor anywhere (docs/theory.md, section 5)."""
+    mechanisms: list[Mechanism] = []
+    shares = {"release": 0.45}
+    private_labels = sensitivity.label_responses(level)
+    if "labels" in settings.table and private_labels:
+        each = settings.response_epsilon or (epsilon or 4.0) / 4
+        source = "docs/theory.md section 5.1"
+        mechanisms.append(Responses("labels", ByKind(private_labels, 0), each, facts.classes, source))
+    if "neighbors" in settings.table:
+        moved = ByKind(
+            sensitivity.neighbor_label_table(level, settings.tau, facts.nodes),
+            sensitivity.neighbor_label_table(level, settings.tau, facts.nodes, in_training=False),
+        )
+        mechanisms.append(GaussianRelease("neighbors", moved, 1.0, "docs/theory.md section 5.3"))
+        shares["neighbors"] = 0.35
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
+    if private_labels:
+        mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
+        shares["features"] = 0.4
+    if not isinstance(level, Edge):
+        mechanisms.append(_training("head", _own_row(level, facts), facts, settings, _OWN_ROW))
+        shares["head"] = 0.15
+    if rows == 0:
+        del shares["release"]
+    return Spending(tuple(mechanisms), shares)
 
 
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
