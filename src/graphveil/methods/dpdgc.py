@@ -34,7 +34,6 @@ class DPDGC(NodeClassifier):
     True
     """
 
-    free_learning_rate: float = 0.01
     row_norm: float = 1.0
     table: str = "trained"
     response_epsilon: float | None = None

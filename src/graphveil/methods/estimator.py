@@ -56,7 +56,7 @@ class NodeClassifier:
     public_edges: bool = False
     hidden: int = 64
     learning_rate: float = 0.003
-    free_learning_rate: float = 0.003
+    free_learning_rate: float = 0.01
     epochs: int = 100
     dropout: float = 0.5
     device: str = "cpu"

@@ -27,6 +27,7 @@ class GAP(NodeClassifier):
     Gaussian releases of A H with unit rows H, sensitivity 2 sqrt(D) (edge: 1 or sqrt(2)).
     """
 
+    free_learning_rate: float = 0.003
     hops: int = 2
 
     method: ClassVar[str] = "gap"
