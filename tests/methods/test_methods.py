@@ -1,5 +1,6 @@
 """Every method at every level on a small graph: it learns, keeps to its plan, and says what it cannot do."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -177,3 +178,15 @@ def test_bad_queries_are_named(graph):
 def test_unknown_method():
     with pytest.raises(gv.InvalidInput, match="method = 'magic'"):
         method_class("magic")
+
+
+@pytest.mark.parametrize("forgotten", ["embedding", "release", "head"])
+def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, forgotten):
+    """The broken twin: the accounting leaves a mechanism out. The method must not run it without noise."""
+    model = model_for("dpdgc", gv.KNeighbor(1))
+    plan = model.plan(graph)
+    kept = tuple(mechanism for mechanism in plan.mechanisms if mechanism.name != forgotten)
+    monkeypatch.setattr(model, "plan", lambda graph: dataclasses.replace(plan, mechanisms=kept))
+    with pytest.raises(gv.GraphveilError, match=forgotten):
+        model.fit(graph)
+    assert not hasattr(model, "certificate_")

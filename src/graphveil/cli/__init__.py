@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import typer
 
+from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
 from graphveil.cli.train import train
@@ -20,7 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, plan, datasets):
+for command in (train, plan, bench, datasets):
     app.command()(command)
 
 

@@ -9,6 +9,7 @@ import torch
 from graphveil.accounting import RandomizedResponse
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.levels import Public
 from graphveil.mechanisms.gaussian import add_gaussian
 from graphveil.mechanisms.randomness import NoiseSource
 from graphveil.mechanisms.response import randomized_response
@@ -33,7 +34,12 @@ class Ledger:
         return dict(self._used)
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """`value` with the noise that `name` plans; keep the result, there is no second draw."""
+        """`value` with the noise that `name` plans; keep the result, there is no second draw.
+
+        At the public level nothing is protected and the value is handed through; anywhere else it must be planned.
+        """
+        if isinstance(self.plan.level, Public):
+            return value
         mechanism = self._book(name, GaussianRelease)
         assert isinstance(mechanism, GaussianRelease)
         return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
@@ -44,6 +50,8 @@ class Ledger:
         Formal guarantee (docs/theory.md, section 9.2): unchanged, if each row is new, is drawn once and is kept, and
         the level's bound counts the readers among old and new rows together. The caller sees to that.
         """
+        if isinstance(self.plan.level, Public):
+            return value
         mechanism = self.plan[name]
         if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
             raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")

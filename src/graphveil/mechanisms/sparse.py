@@ -16,7 +16,7 @@ class SparseRows:
     """Rows of a sparse matrix with what training needs: both products and the squared norm of each row."""
 
     def __init__(self, matrix: sp.csr_array, device: torch.device | str = "cpu") -> None:
-        matrix = sp.csr_array(matrix).astype(np.float32)
+        matrix = sp.csr_array(matrix).astype(np.float32, copy=False)
         self.matrix, self.device = matrix, device
         self.shape = matrix.shape
         self._forward = as_torch(matrix).to(device)

@@ -13,7 +13,7 @@ from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows, dense
-from graphveil.methods.estimator import NodeClassifier, _Data, needs_degree_bound
+from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
 
 
@@ -48,7 +48,7 @@ class DPSAGE(NodeClassifier):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         X = _unit_rows(data.features)
         summed = data.adjacency.times(X)
         read = normalize_rows(summed)
@@ -59,20 +59,17 @@ class DPSAGE(NodeClassifier):
 
         self._train(model, logits, data, ledger, "gradient")
         self._model, self._features = model, X
-        if "aggregation" in ledger.used:
-            read = normalize_rows(ledger.release("aggregation", summed))
+        read = normalize_rows(ledger.release("aggregation", summed))
         with torch.no_grad():
             return model(X, read)
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         X = _unit_rows(data.features)
         return self._model(X, normalize_rows(data.adjacency.times(X)))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         del from_graph  # neighbours' features are private whoever names the neighbours
-        summed = rows.times(self._features)
-        if "aggregation" in self._ledger.used:
-            summed = self._ledger.release_new_rows("aggregation", summed)
+        summed = self._ledger.release_new_rows("aggregation", rows.times(self._features))
         return self._model(_unit_rows(features), normalize_rows(summed))
 
 

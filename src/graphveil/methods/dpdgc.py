@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import torch
 
+from graphveil.levels import Public
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows
-from graphveil.methods.estimator import NodeClassifier, _Data
+from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Embedding, Fusion, LinkxHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
 from graphveil.methods.tables import clip_rows, make_table, shrunk_rows
@@ -50,7 +51,7 @@ class DPDGC(NodeClassifier):
             tau=self.tau,
         )
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         self._ledger = ledger
         if self.table != "trained":
             return self._fit_with_table(data, ledger)
@@ -65,13 +66,10 @@ class DPDGC(NodeClassifier):
         with torch.no_grad():
             return logits(None)
 
-    def _fit_with_table(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
         W = clip_rows(make_table(self.table, data, ledger, self.tau), self.row_norm * (1 - 1e-6))
-        summed = data.adjacency.times(W)
-        if "release" in ledger.used:
-            summed = ledger.release("release", summed)
-        Z = self._finish(summed)
+        Z = self._finish(ledger.release("release", data.adjacency.times(W)))
         dropout = 0.0 if "features" in ledger.used else self.dropout
         features = Perceptron(data.features, [self.hidden, self.hidden, data.classes], dropout)
 
@@ -91,7 +89,7 @@ class DPDGC(NodeClassifier):
         with torch.no_grad():
             return logits(None)
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
         Z = self._finish(torch.zeros(data.nodes, self._table.shape[1], device=self.device))
         return self._head(data.features, Z)
@@ -99,7 +97,7 @@ class DPDGC(NodeClassifier):
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         """W is private already, so a row that the asker supplies needs no noise; one from the graph does."""
         summed = rows.times(self._table)
-        if from_graph and "release" in self._ledger.used:
+        if from_graph:
             summed = self._ledger.release_new_rows("release", summed)
         return self._head(features, self._finish(summed))
 
@@ -109,11 +107,11 @@ class DPDGC(NodeClassifier):
             planned = {mechanism.name: mechanism.noise for mechanism in self._ledger.plan.mechanisms}
             return shrunk_rows(summed, planned.get("release", 0.0))
         Z = summed + self._bias
-        return normalize_rows(Z) if "release" in self._ledger.used else Z
+        return Z if isinstance(self.level, Public) else normalize_rows(Z)
 
-    def _embed(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Z for all nodes, released once; everything after it reads this tensor and never A again."""
-        private = "embedding" in ledger.used
+        private = not isinstance(self.level, Public)
         model = Embedding(data.nodes, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)
         layer = model.layer
 

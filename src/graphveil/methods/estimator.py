@@ -14,10 +14,10 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.certificate import Certificate
-from graphveil.errors import InvalidInput
+from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.graph import Graph, cap_degree
 from graphveil.graph.graph import Direction
-from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, with_unit
+from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.plans import Settings, make_plan
@@ -102,12 +102,13 @@ class NodeClassifier:
         # Initial weights and dropout are public randomness, apart from the noise.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
-            self.logits_ = self._fit(_Data(graph, adjacency, self.device), ledger).detach().cpu()
+            inputs = Inputs(graph, adjacency, self.device)
+            self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = plan
         self._labels, self._ledger = graph.labels, ledger
         self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
-        self._sparse = isinstance(_features(graph, "cpu"), SparseRows)
+        self._sparse = isinstance(inputs.features, SparseRows)
         self._new: dict[Hashable, tuple[bytes, np.ndarray]] = {}
         return self
 
@@ -127,7 +128,7 @@ class NodeClassifier:
         self._check_fitted()
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
-        data = _Data(graph, graph.reads(self.direction), self.device, self._sparse)
+        data = Inputs(graph, graph.reads(self.direction), self.device, self._sparse)
         with torch.no_grad():
             return torch.softmax(self._logits_on(data).cpu(), dim=1).numpy()
 
@@ -201,7 +202,7 @@ class NodeClassifier:
             check_promise(Node(bound), int(readers.max(initial=0)))
         self._readers = readers
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict on another graph")
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -233,12 +234,12 @@ class NodeClassifier:
         check_promise(Node(bound), largest)
         return adjacency
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Train and return the logits of all nodes."""
         raise NotImplementedError
 
-    def _train(self, model: torch.nn.Module, logits: Logits, data: _Data, ledger: Ledger, name: str) -> None:
-        """Train `model` as the plan says: privately if `name` is in it, freely otherwise."""
+    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: Ledger, name: str) -> None:
+        """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:
             train_privately(
@@ -247,7 +248,10 @@ class NodeClassifier:
         else:
             self._train_freely(model, logits, data, name)
 
-    def _train_freely(self, model: torch.nn.Module, logits: Logits, data: _Data, name: str) -> None:
+    def _train_freely(self, model: torch.nn.Module, logits: Logits, data: Inputs, name: str) -> None:
+        """For models that read nothing private, or nothing but what was released: labels must be public."""
+        if protects_attributes(self.level):
+            raise BudgetExceeded(f"{name}: is not in the plan, and private labels cannot be learnt from outside it")
         train_freely(
             model,
             logits,
@@ -259,7 +263,7 @@ class NodeClassifier:
         )
 
 
-class _Data:
+class Inputs:
     """A graph as the methods read it, on their device."""
 
     def __init__(self, graph: Graph, adjacency: Any, device: str, sparse: bool | None = None) -> None:

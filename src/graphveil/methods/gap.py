@@ -11,7 +11,7 @@ from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows
-from graphveil.methods.estimator import NodeClassifier, _Data, needs_degree_bound
+from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
 
@@ -41,7 +41,7 @@ class GAP(NodeClassifier):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         hops = self._hops(data, ledger, self._encode(data, ledger))
         self._seen = hops
         dropout = 0.0 if "head" in ledger.used else self.dropout
@@ -51,7 +51,7 @@ class GAP(NodeClassifier):
         with torch.no_grad():
             return head(hops)
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         found = [normalize_rows(self._encoder.hidden(data.features))]
         for _ in range(self.hops):
             found.append(normalize_rows(data.adjacency.times(found[-1])))
@@ -63,12 +63,10 @@ class GAP(NodeClassifier):
         found = [normalize_rows(self._encoder.hidden(features))]
         for hop in range(self.hops):
             summed = rows.times(self._seen[:, hop].contiguous())
-            if "hops" in self._ledger.used:
-                summed = self._ledger.release_new_rows("hops", summed)
-            found.append(normalize_rows(summed))
+            found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(found, dim=1))
 
-    def _encode(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _encode(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
         dropout = 0.0 if "encoder" in ledger.used else self.dropout
         encoder = Perceptron(data.features, [self.hidden, self.hidden, data.classes], dropout)
@@ -81,10 +79,10 @@ class GAP(NodeClassifier):
         with torch.no_grad():
             return normalize_rows(encoder.hidden(data.features))
 
-    def _hops(self, data: _Data, ledger: Ledger, H: torch.Tensor) -> torch.Tensor:
+    def _hops(self, data: Inputs, ledger: Ledger, H: torch.Tensor) -> torch.Tensor:
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
         found = [H]
         for _ in range(self.hops):
             summed = data.adjacency.times(found[-1] * (1 - 1e-6))  # rounding must not lift a row above norm 1
-            found.append(normalize_rows(ledger.release("hops", summed) if "hops" in ledger.used else summed))
+            found.append(normalize_rows(ledger.release("hops", summed)))
         return torch.stack(found, dim=1)

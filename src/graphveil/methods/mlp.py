@@ -9,7 +9,7 @@ import torch
 
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows
-from graphveil.methods.estimator import NodeClassifier, _Data
+from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Perceptron
 
 
@@ -23,7 +23,11 @@ class MLP(NodeClassifier):
 
     method: ClassVar[str] = "mlp"
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _degree_bound(self) -> int | None:
+        """It never reads the graph, so no promise about it is needed."""
+        return None
+
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         private = "head" in ledger.used
         widths = [self.hidden, self.hidden, data.classes]
         model = Perceptron(data.features, widths, dropout=0.0 if private else self.dropout)
@@ -36,7 +40,7 @@ class MLP(NodeClassifier):
         with torch.no_grad():
             return model(data.features)
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(data.features)
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:

@@ -34,7 +34,7 @@ class Settings:
     `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows. `row_norm` bounds the
     rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
     k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained, labels (randomised
-    responses of `response_epsilon`, by default a quarter of epsilon), neighbors (one-shot neighbour labels with weight
+    responses of `response_epsilon`, by default 0.3 epsilon), neighbors (one-shot neighbour labels with weight
     bound `tau`) or labels+neighbors. `shares` overrides the default parts of mu^2 by name.
     """
 
@@ -110,7 +110,8 @@ def make_plan(
         validate.positive("epsilon", epsilon)
     empty = Plan(method, level, facts, chosen_delta, ())
     spending = METHODS[method](level, facts, settings, epsilon)
-    plan = replace(empty, mechanisms=spending.mechanisms, assumptions=spending.assumptions + _degree(level, settings))
+    degree = () if method == "mlp" else _degree(level, settings)
+    plan = replace(empty, mechanisms=spending.mechanisms, assumptions=spending.assumptions + degree)
     if isinstance(level, Public):
         return plan
     if noise is not None:
@@ -160,10 +161,10 @@ def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
 def _dpdgc_with_table(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """DPDGC with a table that is private without training: no group factor anywhere (docs/theory.md, section 5)."""
     mechanisms: list[Mechanism] = []
-    shares = {"release": 0.45}
+    shares = {"release": 0.5}
     private_labels = sensitivity.label_responses(level)
     if "labels" in settings.table and private_labels:
-        each = settings.response_epsilon or (epsilon or 4.0) / 4
+        each = settings.response_epsilon or 0.3 * (epsilon or 4.0)
         source = "docs/theory.md section 5.1"
         mechanisms.append(Responses("labels", ByKind(private_labels, 0), each, facts.classes, source))
     if "neighbors" in settings.table:
@@ -177,10 +178,10 @@ def _dpdgc_with_table(level: Level, facts: PublicFacts, settings: Settings, epsi
     mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
     if private_labels:
         mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
-        shares["features"] = 0.4
+        shares["features"] = 0.42
     if not isinstance(level, Edge):
         mechanisms.append(_training("head", _own_row(level, facts), facts, settings, _OWN_ROW))
-        shares["head"] = 0.15
+        shares["head"] = 0.08
     if rows == 0:
         del shares["release"]
     return Spending(tuple(mechanisms), shares)

@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
+from graphveil.levels import Public
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.edges import randomized_edges
 from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
-from graphveil.methods.estimator import NodeClassifier, _Data
+from graphveil.methods.estimator import Inputs, NodeClassifier
 
 
 class MeanSage(nn.Module):
@@ -47,11 +48,11 @@ class SAGE(NodeClassifier):
     method: ClassVar[str] = "sage"
     direction: ClassVar[Direction] = "in"
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         del ledger
         return self._fit_on(data, data.adjacency.matrix)
 
-    def _fit_on(self, data: _Data, adjacency: sp.csr_array) -> torch.Tensor:
+    def _fit_on(self, data: Inputs, adjacency: sp.csr_array) -> torch.Tensor:
         inputs = _with_means(data.features, adjacency, self.device)
         model = MeanSage(inputs[0], inputs[1], self.hidden, data.classes, self.dropout).to(self.device)
 
@@ -65,7 +66,7 @@ class SAGE(NodeClassifier):
         with torch.no_grad():
             return logits(None)
 
-    def _logits_on(self, data: _Data) -> torch.Tensor:
+    def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -89,8 +90,8 @@ class RandEdge(SAGE):
 
     method: ClassVar[str] = "randedge"
 
-    def _fit(self, data: _Data, ledger: Ledger) -> torch.Tensor:
-        if "edges" not in ledger.used:
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+        if isinstance(self.level, Public):
             return super()._fit(data, ledger)
         paired = not ledger.plan.facts.directed
         return self._fit_on(data, randomized_edges(data.adjacency.matrix, ledger, "edges", paired=paired))

@@ -7,13 +7,14 @@ import math
 import torch
 from torch.nn import functional
 
+from graphveil.levels import protects_attributes
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import SparseRows
-from graphveil.methods.estimator import _Data
+from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import normalize_rows
 
 
-def make_table(name: str, data: _Data, ledger: Ledger, tau: float) -> torch.Tensor:
+def make_table(name: str, data: Inputs, ledger: Ledger, tau: float) -> torch.Tensor:
     """The table `name`: one row for each node, of norm at most 1.
 
     Formal guarantee: what the mechanisms "labels" and "neighbors" of the plan say; everything else is post-processing.
@@ -26,14 +27,14 @@ def make_table(name: str, data: _Data, ledger: Ledger, tau: float) -> torch.Tens
     return torch.cat(parts, dim=1) / math.sqrt(len(parts))
 
 
-def response_table(data: _Data, ledger: Ledger) -> torch.Tensor:
+def response_table(data: Inputs, ledger: Ledger) -> torch.Tensor:
     """One-hot rows of the training nodes' labels, by randomised response where labels are private; others are zero.
 
     Centred by the public constant 1 / C, which shortens the rows.
     """
     train = data.target.train
     labels = data.target.labels[train]
-    if "labels" in ledger.used:
+    if protects_attributes(ledger.plan.level):
         labels = ledger.respond("labels", labels)
     table = torch.zeros(data.nodes, data.classes, device=labels.device)
     table[train] = functional.one_hot(labels, data.classes).float() - 1 / data.classes
@@ -41,12 +42,10 @@ def response_table(data: _Data, ledger: Ledger) -> torch.Tensor:
     return table / math.sqrt(1 - 1 / data.classes)
 
 
-def neighbor_table(data: _Data, ledger: Ledger, tau: float) -> torch.Tensor:
+def neighbor_table(data: Inputs, ledger: Ledger, tau: float) -> torch.Tensor:
     """Whose readers have which labels: S = A^T diag(w) Y + noise over training rows, rows scaled to norm 1."""
     counts = neighbor_label_counts(data.adjacency, data.target.labels, data.target.train, data.classes, tau)
-    if "neighbors" in ledger.used:
-        counts = ledger.release("neighbors", counts)
-    return normalize_rows(counts)
+    return normalize_rows(ledger.release("neighbors", counts))
 
 
 def neighbor_label_counts(

@@ -1,0 +1,129 @@
+"""`graphveil bench`: the paper's table and figures, or an experiment of one's own."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphveil.errors import InvalidInput
+from graphveil.levels import UNITS
+
+if TYPE_CHECKING:
+    from graphveil.experiments import Results, Spec
+
+
+def bench(
+    experiment: Annotated[
+        str, typer.Argument(help="table2, figure-a, figure-b, figure-c, figure-d, or a .toml file of one's own.")
+    ],
+    graphs: Annotated[str | None, typer.Option(help="Only these graphs, or others, or files: cora,mine.npz")] = None,
+    methods: Annotated[str | None, typer.Option(help="Only these methods: dpdgc,mlp")] = None,
+    levels: Annotated[str | None, typer.Option(help="Only these levels: none,edge,N_1,k-neighbor,node")] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of random splits (the paper: 10).")] = None,
+    unit: Annotated[
+        str | None, typer.Option(help="Edge unit: undirected, or directed as the paper counts; else by the graph.")
+    ] = None,
+    jobs: Annotated[int | None, typer.Option(help="Runs at a time; by default one for each core.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of each run; by default cores / jobs.")] = None,
+    backend: Annotated[str, typer.Option(help="Where jobs run: loky (this machine) or ray (a cluster).")] = "loky",
+    out: Annotated[Path, typer.Option(help="Folder of the results; finished runs there are not repeated.")] = Path(
+        "results"
+    ),
+    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run an experiment, resume one that was stopped, and print its table.
+
+    Each finished run is one line of OUT/runs.jsonl; OUT/table.md has the tables. The exit code is 1 if runs failed.
+
+    Example: graphveil bench table2 --graphs cora,chameleon --methods dpdgc,mlp --seeds 2 --root data --out results
+    """
+    from graphveil.experiments import read_results, run_spec, summary
+
+    spec = _chosen(experiment, graphs, methods, levels, seeds, unit, root)
+    command = shlex.join(["graphveil", *sys.argv[1:]])
+    try:
+        progress = run_spec(
+            spec,
+            out,
+            root=root,
+            jobs=jobs,
+            threads=threads,
+            backend=backend,
+            retry_failed=retry_failed,
+            command=command,
+        )
+    except KeyboardInterrupt:
+        print("interrupted: finished runs are kept, and the same command goes on from here", file=sys.stderr)
+        raise
+    summary(out)
+    results = next(found for found in read_results(out) if found.name == spec.name)
+    if as_json:
+        typer.echo(json.dumps({"out": str(out), **asdict(progress), **_to_dict(results)}, indent=2))
+    else:
+        _show(results, out)
+    if progress.failed:
+        raise typer.Exit(1)
+
+
+def _chosen(
+    experiment: str,
+    graphs: str | None,
+    methods: str | None,
+    levels: str | None,
+    seeds: int | None,
+    unit: str | None,
+    root: Path | None,
+) -> Spec:
+    from graphveil.experiments import builtin_spec, read_spec
+    from graphveil.experiments.sources import chosen_graphs, graphs_at_hand
+
+    if unit is not None and unit not in UNITS:
+        raise InvalidInput("unit", unit, f"must be one of {', '.join(UNITS)}")
+    spec = read_spec(experiment) if experiment.endswith(".toml") else builtin_spec(experiment)
+    spec = spec.narrowed(
+        methods=_words("methods", methods),
+        levels=_words("levels", levels),
+        seeds=seeds,
+        unit=unit,
+    )
+    place = None if root is None else str(root)
+    named = _words("graphs", graphs)
+    if named is not None:
+        return chosen_graphs(spec, named, place)
+    spec, notes = graphs_at_hand(spec, place)
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
+    return spec
+
+
+def _words(field: str, text: str | None) -> list[str] | None:
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise InvalidInput(field, text, "must name at least one")
+    return words
+
+
+def _show(results: Results, out: Path) -> None:
+    from graphveil.experiments.summary import as_text
+
+    typer.echo(as_text(results))
+    typer.echo(f"* best of its level, ~ within its interval, in brackets the paper's figure; written to {out}/table.md")
+
+
+def _to_dict(results: Results) -> dict[str, Any]:
+    return {
+        "experiment": results.name,
+        "title": results.title,
+        "tables": [asdict(table) for table in results.tables],
+        "errors": [{"key": record["key"], **record["error"]} for record in results.failed],
+    }

@@ -1,0 +1,24 @@
+"""Which code made a result: a version number says too little while the code is being worked on."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+
+import graphveil
+
+# They show results and do not make them.
+_WITHOUT = ("cli", "experiments")
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the package's source, as it was when this process first asked."""
+    package = Path(graphveil.__file__).parent
+    digest = hashlib.blake2b(digest_size=6)
+    for file in sorted(package.rglob("*.py")):
+        place = file.relative_to(package)
+        if place.parts[0] not in _WITHOUT:
+            digest.update(f"{place.as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()

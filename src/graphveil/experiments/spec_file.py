@@ -1,0 +1,244 @@
+"""A user's own experiment, written in TOML.
+
+    name = "mine"                            # default: the file's name
+    title = "Our network"                    # default: the name
+    graphs = ["cora", "mine.npz", { path = "tables", name = "ours", directed = true }]
+    seeds = 5                                # 0 .. 4; or a list of seeds
+    axis = "graph"                           # the columns of the summary: graph, epsilon, k or phi
+
+    [options]                                # for every method; see `graphveil train --help`
+    steps = 50
+
+    [[settings]]
+    level = "k-neighbor"                     # none, edge, k-neighbor or node
+    k = [1, 5]
+    epsilon = [4, 16]
+    methods = ["dpdgc", "gap", "mlp"]
+    delta = 1e-5                             # default: the paper's rule
+    options.gap = { max_degree = 100, cap_degrees = true }
+
+Levels `node` and `edge` take `max_degree` and `unit`; `attributes = false` declares features and labels public. Paths
+are relative to the file. Every mistake is reported with its line.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.experiments.document import Document, Key
+from graphveil.experiments.options import check_method, check_option
+from graphveil.experiments.sources import file_graph, named_graph
+from graphveil.experiments.spec import AXES, GraphRef, Setting, Spec
+from graphveil.levels import Level, Public, make_level
+from graphveil.methods import method_class
+
+_TOP = ("name", "title", "graphs", "seeds", "axis", "options", "settings")
+_SETTING = ("level", "k", "max_degree", "unit", "attributes", "epsilon", "delta", "methods", "options")
+_GRAPH = ("path", "name", "directed")
+
+Options = tuple[dict[str, Any], dict[str, dict[str, Any]]]
+
+
+def read_spec(path: str | Path) -> Spec:
+    """Read and check an experiment; an error names the file and the line."""
+    path = Path(path)
+    document = Document.read(path)
+    data = document.data
+    _check_keys(document, (), data, _TOP)
+    tables = _listed(document, ("settings",), data.get("settings"), dict)
+    shared = _options(document, ("options",), data.get("options", {}))
+    name = _text(document, "name", path.stem)
+    axis = data.get("axis", "graph")
+    with document.at("axis"):
+        if axis not in AXES:
+            raise InvalidInput("axis", axis, f"must be one of {', '.join(AXES)}")
+    return Spec(
+        name=name,
+        title=_text(document, "title", name),
+        graphs=_graphs(document, path.parent),
+        settings=tuple(_setting(document, ("settings", index), table, shared) for index, table in enumerate(tables)),
+        seeds=_seeds(document),
+        axis=axis,
+    )
+
+
+def _text(document: Document, key: str, default: str) -> str:
+    value = document.data.get(key, default)
+    with document.at(key):
+        if not isinstance(value, str) or not value.strip():
+            raise InvalidInput(key, value, "must be a text that is not empty")
+    return value
+
+
+def _seeds(document: Document) -> tuple[int, ...]:
+    value = document.data.get("seeds", 10)
+    if not isinstance(value, list):
+        with document.at("seeds"):
+            return tuple(range(validate.count("seeds", value)))
+    found = _listed(document, ("seeds",), value, object)
+    for seed in found:
+        with document.at("seeds", value=seed):
+            validate.count("seeds", seed, least=0)
+    return tuple(dict.fromkeys(found))
+
+
+def _graphs(document: Document, folder: Path) -> tuple[GraphRef, ...]:
+    graphs = list[GraphRef]()
+    for item in _listed(document, ("graphs",), document.data.get("graphs"), object):
+        written = item.get("path") if isinstance(item, dict) else item
+        with document.at("graphs", value=written):
+            graph = _graph(item, folder)
+            if any(graph.name == other.name for other in graphs):
+                raise InvalidInput("graphs", graph.name, "is there twice; give one of them another name")
+            graphs.append(graph)
+    return tuple(graphs)
+
+
+def _graph(item: object, folder: Path) -> GraphRef:
+    if isinstance(item, str):
+        return named_graph(item, folder)
+    if not isinstance(item, dict) or not isinstance(item.get("path"), str):
+        raise InvalidInput("graphs", item, "must be a dataset's name, a path, or a table with a path")
+    for key, kind in (("name", str), ("directed", bool)):
+        if key in item and not isinstance(item[key], kind):
+            raise InvalidInput(f"graphs {key}", item[key], f"must be {'text' if kind is str else 'true or false'}")
+    for key in item:
+        if key not in _GRAPH:
+            raise InvalidInput(f"graphs {key}", item[key], f"is not known; there are {', '.join(_GRAPH)}")
+    return file_graph(folder / item["path"], item.get("name"), item.get("directed"))
+
+
+def _setting(document: Document, key: Key, table: dict[str, Any], shared: Options) -> Setting:
+    _check_keys(document, key, table, _SETTING)
+    for needed in ("level", "methods"):
+        if needed not in table:
+            with document.at(*key):
+                raise InvalidInput(needed, None, "is missing from this setting")
+    levels = _levels(document, key, table)
+    own, by_method = _options(document, (*key, "options"), table.get("options", {}))
+    merged = {name: {**shared[1].get(name, {}), **by_method.get(name, {})} for name in {**shared[1], **by_method}}
+    setting = Setting(
+        levels=levels,
+        epsilons=_epsilons(document, key, table, levels),
+        methods=_methods(document, key, table["methods"]),
+        delta=_delta(document, key, table),
+        options={**shared[0], **own},
+        method_options=merged,
+    )
+    for method in setting.methods:
+        options = setting.options_of(method)
+        with document.at(*key, "methods", value=method):
+            for level in levels:
+                check_method(method, level, 1.0, options)
+    return setting
+
+
+def _levels(document: Document, key: Key, table: dict[str, Any]) -> tuple[Level, ...]:
+    words: dict[str, Any] = {word: table[word] for word in ("max_degree", "unit", "attributes") if word in table}
+    if "attributes" in words:
+        with document.at(*key, "attributes"):
+            if not isinstance(words["attributes"], bool):
+                raise InvalidInput("attributes", words["attributes"], "must be true or false")
+    if "k" not in table:
+        with document.at(*key, "level"):
+            return (_level(document, key, table["level"], words),)
+    found = list[Level]()
+    for k in _one_or_more(document, (*key, "k"), table["k"]):
+        with document.at(*key, "k", value=k):
+            found.append(_level(document, key, table["level"], {**words, "k": k}))
+    return tuple(found)
+
+
+def _level(document: Document, key: Key, name: str, words: dict[str, Any]) -> Level:
+    try:
+        return make_level(name, **words)
+    except InvalidInput as error:
+        with document.at(*key, error.field if error.field in (*words, "level") else "level"):
+            raise
+
+
+def _epsilons(
+    document: Document, key: Key, table: dict[str, Any], levels: tuple[Level, ...]
+) -> tuple[float | None, ...]:
+    public = all(isinstance(level, Public) for level in levels)
+    value = table.get("epsilon")
+    with document.at(*key, "epsilon"):
+        if public and value is not None:
+            raise InvalidInput("epsilon", value, "level none has no budget")
+        if public:
+            return (None,)
+        if value is None:
+            raise InvalidInput("epsilon", value, "is missing from this setting")
+    found = list[float]()
+    for epsilon in _one_or_more(document, (*key, "epsilon"), value):
+        with document.at(*key, "epsilon", value=epsilon):
+            found.append(validate.positive("epsilon", epsilon))
+    return tuple(found)
+
+
+def _delta(document: Document, key: Key, table: dict[str, Any]) -> float | None:
+    if "delta" not in table:
+        return None
+    with document.at(*key, "delta"):
+        return validate.open_unit("delta", table["delta"])
+
+
+def _methods(document: Document, key: Key, value: object) -> tuple[str, ...]:
+    methods = _listed(document, (*key, "methods"), value, str)
+    for method in methods:
+        with document.at(*key, "methods", value=method):
+            method_class(method)
+    return tuple(dict.fromkeys(methods))
+
+
+def _options(document: Document, key: Key, table: object) -> Options:
+    """Options for every method, and tables of options named after one method."""
+    for_all: dict[str, Any] = {}
+    by_method: dict[str, dict[str, Any]] = {}
+    with document.at(*key):
+        if not isinstance(table, dict):
+            raise InvalidInput("options", table, "must be a table")
+    assert isinstance(table, dict)
+    for name, value in table.items():
+        with document.at(*key, name):
+            if not isinstance(value, dict) or name == "shares":
+                # Every method has the options of their base, and MLP has no others.
+                check_option("mlp", name, value)
+                for_all[name] = value
+                continue
+            method_class(name)
+        for option, given in value.items():
+            with document.at(*key, name, option):
+                check_option(name, option, given)
+        by_method[name] = value
+    return for_all, by_method
+
+
+def _one_or_more(document: Document, key: Key, value: object) -> list[Any]:
+    return _listed(document, key, value, object) if isinstance(value, list) else [value]
+
+
+def _listed(document: Document, key: Key, value: object, kind: type) -> list[Any]:
+    """A list that is not empty, of entries of this type."""
+    name = str(key[-1])
+    with document.at(*key):
+        if value is None:
+            raise InvalidInput(name, None, "is missing")
+        if not isinstance(value, list) or not value:
+            raise InvalidInput(name, value, "must be a list that is not empty")
+    assert isinstance(value, list)
+    for item in value:
+        with document.at(*key, value=item):
+            if not isinstance(item, kind):
+                raise InvalidInput(name, item, f"must be {'text' if kind is str else 'a table'}")
+    return value
+
+
+def _check_keys(document: Document, key: Key, table: dict[str, Any], known: tuple[str, ...]) -> None:
+    for name in table:
+        if name not in known:
+            with document.at(*key, name):
+                raise InvalidInput(name, table[name], f"is not known here; there are {', '.join(known)}")

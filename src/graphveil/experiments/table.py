@@ -1,0 +1,167 @@
+"""Finished runs as tables in the paper's form: levels and methods down, graphs (or what a figure sweeps) across."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphveil.experiments.intervals import Interval, bootstrap
+from graphveil.experiments.paper import Figure, paper_figure
+from graphveil.experiments.spec import Axis, level_label
+from graphveil.levels import KNeighbor, Level, level_from_dict
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Test accuracy in percent; `best` of its level, or `close`: within the best one's interval."""
+
+    interval: Interval
+    best: bool = False
+    close: bool = False
+    paper: Figure | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One method at one level: `block` is what all rows that compete with each other have in common."""
+
+    block: str
+    method: str
+    cells: Mapping[str, Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows in blocks. `heading` says what the columns are."""
+
+    title: str
+    heading: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A finished run by its place in a table."""
+
+    table: str
+    block: str
+    method: str
+    column: str
+    accuracy: float
+    paper: Figure | None
+
+
+def make_tables(records: Iterable[Mapping[str, Any]], axis: Axis) -> list[Table]:
+    """The tables of one experiment; records that failed or have no test nodes are left out."""
+    kept = [r for r in records if r["status"] == "done" and r["test_accuracy"] is not None]
+    results = _placed(kept, axis)
+    titles = dict.fromkeys(result.table for result in results)
+    return [_table(title, axis, [result for result in results if result.table == title]) for title in titles]
+
+
+def _table(title: str, axis: Axis, results: Sequence[_Result]) -> Table:
+    cells: dict[tuple[str, str], dict[str, Cell]] = defaultdict(dict)
+    groups: dict[tuple[str, str, str], list[_Result]] = defaultdict(list)
+    for result in results:
+        groups[result.block, result.method, result.column].append(result)
+    for (block, method, column), members in groups.items():
+        interval = bootstrap([100 * member.accuracy for member in members])
+        cells[block, method][column] = Cell(interval, paper=members[0].paper)
+    columns = tuple(dict.fromkeys(result.column for result in results))
+    blocks = dict.fromkeys(block for block, _ in cells)
+    for block in blocks:
+        for column in columns:
+            _mark([row for (name, _), row in cells.items() if name == block], column)
+    rows = tuple(
+        Row(block, method, cells[block, method]) for block in blocks for name, method in cells if name == block
+    )
+    heading = {"graph": "", "epsilon": "epsilon", "k": "k", "phi": "phi"}[axis]
+    return Table(title, heading, columns, rows)
+
+
+def _mark(rows: list[dict[str, Cell]], column: str) -> None:
+    """Mark the best of a block in this column, and those within its interval."""
+    there = [row for row in rows if column in row]
+    if not there:
+        return
+    best = max((row[column].interval for row in there), key=lambda interval: interval.mean)
+    for row in there:
+        mean = row[column].interval.mean
+        is_best = mean == best.mean
+        row[column] = replace(row[column], best=is_best, close=not is_best and mean >= best.mean - best.half_width)
+
+
+def _placed(records: Sequence[Mapping[str, Any]], axis: Axis) -> list[_Result]:
+    graph_names = _labels((r["run"]["graph"] for r in records), lambda graph: graph["name"], "content")
+    method_names = _method_names(records)
+    return [_place(record, axis, graph_names, method_names[record["key"]]) for record in records]
+
+
+def _place(record: Mapping[str, Any], axis: Axis, graph_names: Mapping[str, str], method: str) -> _Result:
+    run = record["run"]
+    level, epsilon = level_from_dict(run["level"]), run["epsilon"]
+    graph = graph_names[_text(run["graph"])]
+    name = level_label(level)
+    budget = "" if epsilon is None else f", epsilon = {epsilon:g}"
+    table, block, column = "", f"{name}{budget}", graph
+    if axis == "epsilon":
+        table, block, column = graph, name, "none" if epsilon is None else f"{epsilon:g}"
+    elif axis == "k":
+        table = graph
+        if isinstance(level, KNeighbor):
+            block, column = f"{_any_k(level)}{budget}", str(level.k)
+    elif axis == "phi":
+        column = graph.removeprefix("csbm:")
+    paper = paper_figure(level, epsilon, run["method"], run["graph"]["name"])
+    return _Result(table, block, method, column, record["test_accuracy"], paper)
+
+
+def _any_k(level: KNeighbor) -> str:
+    label: Level = level
+    return level_label(label).replace(f"N_{level.k}", "N_k", 1)
+
+
+def _method_names(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Methods by name; where one has several variants at one place, with the options in which they differ."""
+    variants: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    for record in records:
+        run = record["run"]
+        place = _text([run["graph"], run["method"], run["level"], run["epsilon"]])
+        variants[place][_text(_choices(run))] = _choices(run)
+    names = {}
+    for record in records:
+        run = record["run"]
+        place = _text([run["graph"], run["method"], run["level"], run["epsilon"]])
+        differing = _differing(list(variants[place].values()))
+        chosen = [f"{key} = {_choices(run).get(key, 'default')}" for key in differing]
+        names[record["key"]] = f"{run['method']} ({', '.join(chosen)})" if chosen else run["method"]
+    return names
+
+
+def _choices(run: Mapping[str, Any]) -> dict[str, Any]:
+    return run["options"] if run["delta"] is None else {**run["options"], "delta": run["delta"]}
+
+
+def _differing(variants: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = sorted({key for variant in variants for key in variant})
+    return [key for key in keys if len({_text(variant.get(key)) for variant in variants}) > 1]
+
+
+def _labels(
+    items: Iterable[Mapping[str, Any]], name: Callable[[Mapping[str, Any]], str], detail: str
+) -> dict[str, str]:
+    """A label for each distinct item: its name, with a detail where two share one."""
+    distinct = {_text(item): item for item in items}
+    often = Counter(name(item) for item in distinct.values())
+    return {
+        text: name(item) if often[name(item)] == 1 else f"{name(item)} {str(item.get(detail))[:6]}"
+        for text, item in distinct.items()
+    }
+
+
+def _text(value: object) -> str:
+    return json.dumps(value, sort_keys=True)

@@ -1,0 +1,101 @@
+import json
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from graphveil.cli.bench import bench
+from graphveil.errors import InvalidInput
+from graphveil.experiments import SPECS, sources
+from graphveil.experiments.journal import read_journal
+
+app = typer.Typer()
+app.command()(bench)
+
+
+@pytest.fixture
+def call(spec_path):
+    def call(*words):
+        out = ["--out", str(spec_path.parent / "out"), "--jobs", "1", "--threads", "1"]
+        done = CliRunner().invoke(app, [*words, *out])
+        if isinstance(done.exception, InvalidInput):
+            raise done.exception
+        return done
+
+    return call
+
+
+def test_an_experiment_of_ones_own(call, spec_path):
+    done = call(str(spec_path), "--seeds", "1", "--levels", "N_1", "--methods", "mlp", "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert (found["experiment"], found["runs"], found["done"], found["failed"], found["new"]) == ("small", 1, 1, 0, 1)
+    assert found["tables"][0]["columns"] == ["tiny"]
+    assert "[1/1] tiny mlp N_1 epsilon 8 seed 0: " in done.stderr
+    again = call(str(spec_path), "--seeds", "1", "--levels", "N_1", "--methods", "mlp")
+    assert again.exit_code == 0
+    assert again.stderr == ""
+    assert "A small experiment" in again.stdout
+    assert "1 of 1 runs done" in again.stdout
+    assert (spec_path.parent / "out" / "table.md").is_file()
+    assert read_journal(spec_path.parent / "out" / "calls.jsonl")[0]["command"].startswith("graphveil ")
+
+
+def test_failed_runs_show_in_the_exit_code(call, spec_path):
+    spec_path.write_text(
+        'graphs = ["tiny.npz"]\nseeds = 1\n'
+        '[[settings]]\nlevel = "node"\nmax_degree = 1\nepsilon = 1\nmethods = ["mlp"]\n'
+    )
+    done = call(str(spec_path))
+    assert done.exit_code == 1
+    assert "failed, InvalidInput: max_degree = 1: the graph breaks this promise" in done.stderr
+    assert "1 failed: mlp on tiny, InvalidInput" in done.stdout
+
+
+def test_the_rows_of_the_paper_on_ones_own_graph(call, spec_path):
+    path = spec_path.with_name("tiny.npz")
+    done = call("table2", "--graphs", str(path), "--levels", "none", "--methods", "mlp", "--seeds", "1", "--json")
+    assert done.exit_code == 0
+    assert json.loads(done.stdout)["tables"][0]["columns"] == ["tiny"]
+
+
+def test_graphs_that_are_not_at_hand(call, tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+    root = ("--root", str(tmp_path / "nothing"))
+    with pytest.raises(InvalidInput, match="dataset = 'cora'"):
+        call("table2", "--graphs", "cora", *root)
+    with pytest.raises(InvalidInput, match="has no runs left"):
+        call("figure-a", *root)
+
+
+def test_a_stand_in_keeps_its_own_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+    raw = tmp_path / "Berkeley13" / "raw"
+    raw.mkdir(parents=True)
+    (raw / "Berkeley13.mat").touch()
+    spec, notes = sources.graphs_at_hand(SPECS["figure-a"], str(tmp_path))
+    assert [graph.name for graph in spec.graphs] == ["berkeley13"]
+    assert notes == ["facebook is not at hand: berkeley13 stands in under its own name"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["table3"], "experiment = 'table3'"),
+        (["table2", "--unit", "both"], "unit = 'both'"),
+        (["table2", "--graphs", ","], "graphs = ','"),
+        (["table2", "--graphs", "nowhere"], "dataset = 'nowhere'"),
+        (["table2", "--methods", "magic"], "methods = 'magic'"),
+        (["table2", "--levels", "all"], "levels = 'all'"),
+    ],
+)
+def test_bad_input(call, words, message):
+    with pytest.raises(InvalidInput, match=message):
+        call(*words)
+
+
+def test_help_has_an_example():
+    done = CliRunner().invoke(app, ["--help"])
+    assert "graphveil bench table2 --graphs cora" in " ".join(done.stdout.split())
