@@ -135,7 +135,7 @@ class DPDGC(NodeClassifier):
             data.target,
             ledger,
             "embedding",
-            learning_rate=self.learning_rate,
+            learning_rate=self._private_rate(data),
             show=self.show_progress,
             after_step=hold_norms,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +39,8 @@ class NodeClassifier:
     degree promise, and the certificate says so; without it such a graph is an error. `public_edges` declares the
     number of edges public.
 
-    Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training),
+    Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
+    number of training nodes, because Adam's steps keep their length whatever the noise is),
     `free_learning_rate`, `dropout` and `epochs` (of training that needs no protection), `device`, `show_progress`
     (None: on a terminal).
     """
@@ -55,7 +57,7 @@ class NodeClassifier:
     cap_degrees: bool = False
     public_edges: bool = False
     hidden: int = 64
-    learning_rate: float = 0.003
+    learning_rate: float | None = None
     free_learning_rate: float = 0.01
     epochs: int = 100
     dropout: float = 0.5
@@ -242,11 +244,16 @@ class NodeClassifier:
         """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:
-            train_privately(
-                model, logits, data.target, ledger, name, learning_rate=self.learning_rate, show=self.show_progress
-            )
+            rate = self._private_rate(data)
+            train_privately(model, logits, data.target, ledger, name, learning_rate=rate, show=self.show_progress)
         else:
             self._train_freely(model, logits, data, name)
+
+    def _private_rate(self, data: Inputs) -> float:
+        """0.003 up to 2,500 training nodes, then with the root of their number, up to 0.01."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        return min(0.01, 0.003 * math.sqrt(max(1.0, len(data.target.train) / 2500)))
 
     def _train_freely(self, model: torch.nn.Module, logits: Logits, data: Inputs, name: str) -> None:
         """For models that read nothing private, or nothing but what was released: labels must be public."""

@@ -45,6 +45,9 @@ class MeanSage(nn.Module):
 class SAGE(NodeClassifier):
     """Hamilton et al. 2017 with mean aggregation over the sources of a node's edges; protects nothing."""
 
+    free_learning_rate: float = 0.003
+    epochs: int = 300
+
     method: ClassVar[str] = "sage"
     direction: ClassVar[Direction] = "in"
 
