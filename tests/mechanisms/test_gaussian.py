@@ -35,7 +35,7 @@ def test_results_lie_on_the_public_lattice_whatever_the_value():
 def test_rounding_is_paid_for_with_noise():
     """Rounding may move m entries by a step each: the noise is larger by sqrt(m) steps over the sensitivity."""
     source = NoiseSource(seed=0)
-    source.normal = lambda count: torch.ones(count, dtype=torch.float64)
+    source.over_normals = lambda flat, change: change(flat, torch.ones_like(flat), torch.ones_like(flat))
     entries, sensitivity, std = 10_000, 1e-3, 1.0
     seen = add_gaussian(torch.zeros(entries), sensitivity, std, source)[0].item()
     assert seen >= std * (1 + math.sqrt(entries) * LATTICE / sensitivity * 0.999)

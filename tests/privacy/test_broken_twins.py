@@ -11,7 +11,7 @@ from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, 
 from graphveil.errors import BudgetExceeded
 from graphveil.levels import KNeighbor, Node
 from graphveil.mechanisms import Ledger, NoiseSource, ledger
-from graphveil.mechanisms.gaussian import add_gaussian
+from graphveil.mechanisms.gaussian import add_gaussian, add_gaussian_
 from graphveil.mechanisms.response import randomized_response
 from graphveil.methods.plans import make_plan
 from graphveil.plan import PublicFacts
@@ -91,11 +91,15 @@ class Spy:
 
     def __init__(self, monkeypatch):
         self.drawn = []
-        monkeypatch.setattr(ledger, "add_gaussian", self)
+        for draw in (add_gaussian, add_gaussian_):
+            monkeypatch.setattr(ledger, draw.__name__, self._recorded(draw))
 
-    def __call__(self, value, sensitivity, std, source):
-        self.drawn.append((sensitivity, std))
-        return add_gaussian(value, sensitivity, std, source)
+    def _recorded(self, draw):
+        def recorded(value, sensitivity, std, source):
+            self.drawn.append((sensitivity, std))
+            return draw(value, sensitivity, std, source)
+
+        return recorded
 
 
 def small_fit(book, plan):

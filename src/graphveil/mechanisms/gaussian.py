@@ -9,11 +9,12 @@ multiple of the step whatever the value was, and every multiple can be reached f
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.randomness import CHUNK, NoiseSource
+from graphveil.mechanisms.randomness import NoiseSource
 
 # The lattice step is the standard deviation, rounded down to a power of two, times this.
 LATTICE = 2.0**-33
@@ -33,17 +34,28 @@ def add_gaussian(value: torch.Tensor, sensitivity: float, std: float, source: No
     mechanism of mu = sensitivity / std. Rounding moves the inputs apart by at most sqrt(entries) steps; the noise is
     drawn that much larger (parts per million) to pay for it. docs/theory.md, section 8, says what is left.
     """
+    out = value.detach().to("cpu", torch.float64, copy=True).contiguous()
+    add_gaussian_([out], sensitivity, std, source)
+    return out.to(value.device)
+
+
+def add_gaussian_(parts: Sequence[torch.Tensor], sensitivity: float, std: float, source: NoiseSource) -> None:
+    """The same in place on one value in several contiguous tensors; what is not float64 is rounded at the end."""
     if std == 0 or sensitivity == 0:
-        return value.to(torch.float64)
-    rounding = math.sqrt(value.numel()) * LATTICE * std / sensitivity  # steps of at most LATTICE stds each
+        return
+    entries = sum(part.numel() for part in parts)
+    rounding = math.sqrt(entries) * LATTICE * std / sensitivity  # steps of at most LATTICE stds each
     if rounding > 0.1:
         raise InvalidInput("noise std", std, f"is too large beside the sensitivity {sensitivity:.3g}")
     std = std / (1 - rounding)
     step = lattice_step(std)
-    out = value.detach().to("cpu", torch.float64, copy=True).contiguous()
-    for chunk in out.view(-1).split(CHUNK):
-        chunk.div_(step).round_()
-        if not bool(chunk.abs().max() <= _LARGEST):
+    for part in parts:
+        if part.numel() and not max(map(abs, part.aminmax())) <= _LARGEST * step:
             raise InvalidInput("value", "not finite or too large", f"cannot be released with noise of {std:.3g}")
-        chunk.add_(source.normal(len(chunk)).mul_(std / step).round_()).mul_(step)
-    return out.to(value.device)
+
+    def change(chunk: torch.Tensor, drawn: torch.Tensor, spare: torch.Tensor) -> None:
+        value = spare.copy_(chunk).mul_(1 / step).round_()  # multiplying by a power of two is exact
+        chunk.copy_(drawn.mul_(std / step).round_().add_(value).mul_(step))
+
+    for part in parts:
+        source.over_normals(part.view(-1), change)

@@ -10,7 +10,7 @@ from graphveil.accounting import RandomizedResponse
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.levels import Public
-from graphveil.mechanisms.gaussian import add_gaussian
+from graphveil.mechanisms.gaussian import add_gaussian, add_gaussian_
 from graphveil.mechanisms.randomness import NoiseSource
 from graphveil.mechanisms.response import randomized_response
 from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
@@ -75,11 +75,10 @@ class Ledger:
         assert isinstance(mechanism, ClippedTraining)
         if mechanism.group.worst == 0:
             return list(sums)
-        flat = torch.cat([part.reshape(-1) for part in sums])
         # Under sampling the rounding of the lattice counts beside the clipping norm (docs/theory.md, section 8.3).
-        noisy = add_gaussian(flat, mechanism.clip, mechanism.noise, self._source)
-        pieces = noisy.split([part.numel() for part in sums])
-        return [piece.reshape(part.shape).to(part.dtype) for piece, part in zip(pieces, sums, strict=True)]
+        noisy = [part.cpu().contiguous() for part in sums]
+        add_gaussian_(noisy, mechanism.clip, mechanism.noise, self._source)
+        return [piece.to(part.device) for piece, part in zip(noisy, sums, strict=True)]
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
         """Randomised responses to `symbols`; keep the result, there is no second draw."""

@@ -126,7 +126,7 @@ class DPDGC(NodeClassifier):
 
         @torch.no_grad()
         def hold_norms() -> None:
-            layer.weight.copy_(normalize_rows(layer.weight, self.row_norm))
+            layer.weight.mul_(self.row_norm / layer.weight.norm(dim=1, keepdim=True).clamp_min_(1e-12))
 
         hold_norms()
         train_privately(

@@ -66,7 +66,7 @@ def train_privately(
     Formal guarantee: the weights after every step are post-processing of what the ledger returned.
     """
     planned = ledger.training(name)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     expected = planned.sampling_rate * len(target.train)
     model.eval()  # dropout would only add noise to noise
     for _ in progress.steps(planned.steps, name, show):
@@ -81,5 +81,6 @@ def train_privately(
         for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
             parameter.grad = gradient.div_(expected)
         optimizer.step()
+        optimizer.zero_grad()  # the next step does without this one's gradient in memory
         if after_step is not None:
             after_step()
