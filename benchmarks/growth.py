@@ -1,0 +1,110 @@
+"""(c) Growth at fixed degree: time of a step, time and peak memory of a fit, at n, 2n, 4n, 8n."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+import graphveil as gv
+from benchmarks.fresh_process import in_fresh_process
+from benchmarks.graphs import regular_graph
+from benchmarks.memory import MIB, resident
+from benchmarks.result import Result, Section
+from benchmarks.step_watch import Event, StepTimes, watching
+
+_DEGREE, _FEATURES, _HIDDEN, _STEPS = 20, 16, 64, 4
+_ROUNDS = 3
+_MOST = 2.2
+_LIMIT_GIB = 12.0
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Seconds and bytes at one size; the memory of a process before it has a graph is taken off."""
+
+    nodes: int
+    embedding_step: float
+    head_step: float
+    fit: float
+    memory: int
+    whole_process: int
+
+
+def run(quick: bool) -> Section:
+    top = 125_000 if quick else 1_000_000
+    sizes = [top // part for part in (8, 4, 2, 1)]
+    rounds = [[in_fresh_process(measure, nodes) for nodes in sizes] for _ in range(_ROUNDS)]
+    found = [_best(same_size) for same_size in zip(*rounds, strict=True)]
+    section = Section(
+        "(c) Growth per doubling",
+        [result for small, large in pairwise(found) for result in _compare(small, large)],
+        [
+            f"A random graph in which every node has {_DEGREE} neighbours, {_FEATURES} features, hidden size "
+            f"{_HIDDEN}, `DPDGC` at KNeighbor(1), epsilon 16, {_STEPS} + {_STEPS} full-batch steps. In these rows "
+            "`ours` is the larger size, `peer` the smaller, and the ratio the growth.",
+            f"Every measurement has a process of its own. Sizes take turns, {_ROUNDS} times, and the best time counts: "
+            "what else runs on the machine can only add to it.",
+            "A step is the median of its fit's complete ones. The fit is all of them, the release and the preparation "
+            "of the graph, without the calibration, which does not depend on the graph. Memory is the highest resident "
+            "set, less what the process held before it made the graph; the graph itself and its making are counted.",
+        ],
+    )
+    largest = found[-1]
+    name = f"DPDGC fit, {largest.nodes:,} nodes, {_DEGREE * largest.nodes:,} stored edges: whole process, limit 12 GiB"
+    section.results.append(Result(name, largest.whole_process / 2**30, _LIMIT_GIB, "GiB", target=1.0))
+    section.notes.extend(
+        f"{m.nodes:,} nodes: embedding step {m.embedding_step:.3f} s, head step {m.head_step:.3f} s, "
+        f"fit {m.fit:.2f} s, memory {m.memory / MIB:,.0f} MiB."
+        for m in found
+    )
+    return section
+
+
+def _best(rounds: Sequence[Measured]) -> Measured:
+    """The least time of each kind, and the most memory."""
+    return Measured(
+        nodes=rounds[0].nodes,
+        embedding_step=min(m.embedding_step for m in rounds),
+        head_step=min(m.head_step for m in rounds),
+        fit=min(m.fit for m in rounds),
+        memory=max(m.memory for m in rounds),
+        whole_process=max(m.whole_process for m in rounds),
+    )
+
+
+def _compare(small: Measured, large: Measured) -> list[Result]:
+    label = f"growth, {small.nodes:,} to {large.nodes:,} nodes"
+    return [
+        Result(f"{label}: embedding step", large.embedding_step, small.embedding_step, "s", "growth", _MOST),
+        Result(f"{label}: head step", large.head_step, small.head_step, "s", "growth", _MOST),
+        Result(f"{label}: fit", large.fit, small.fit, "s", "growth", _MOST),
+        Result(f"{label}: peak memory", large.memory / MIB, small.memory / MIB, "MiB", "growth", _MOST),
+    ]
+
+
+def measure(nodes: int) -> Measured:
+    """One size, in a process that has done nothing else."""
+    model = gv.DPDGC(
+        level=gv.KNeighbor(1), epsilon=16.0, table="trained", steps=_STEPS, hidden=_HIDDEN, show_progress=False
+    )
+    model.fit(regular_graph(2_000, _DEGREE, _FEATURES))  # loads what is loaded once
+    before = resident()
+    graph = regular_graph(nodes, _DEGREE, _FEATURES)
+    start = time.perf_counter()
+    model.plan(graph)
+    planning = time.perf_counter() - start
+    embedding, head = StepTimes("embedding"), StepTimes("head")
+
+    def both(training: str, event: Event) -> None:
+        embedding(training, event)
+        head(training, event)
+
+    start = time.perf_counter()
+    with watching(both):
+        model.fit(graph)
+    fit = time.perf_counter() - start - planning
+    highest = resident("VmHWM")
+    return Measured(nodes, median(embedding.whole), median(head.whole), fit, highest - before, highest)
