@@ -85,9 +85,11 @@ class Composition:
         spans = [(part.tail(-1, TAIL_MASS), part.tail(+1, TAIL_MASS)) for part in parts]
         width = sum(high - low for low, high in spans)
         step = max(width, max(float(np.ptp(part.losses)) for part in parts)) / _GRID_POINTS
-        pmf = _self_compose(_lay_on_grid(parts[0], step), parts[0].uses)
-        for part in parts[1:]:
-            pmf = _compose(pmf, _self_compose(_lay_on_grid(part, step), part.uses))
+        # dp-accounting tries orders of the moment generating function that overflow, and does without those.
+        with np.errstate(over="ignore", invalid="ignore"):
+            pmf = _self_compose(_lay_on_grid(parts[0], step), parts[0].uses)
+            for part in parts[1:]:
+                pmf = _compose(pmf, _self_compose(_lay_on_grid(part, step), part.uses))
         return pmf
 
 
