@@ -38,13 +38,13 @@ def test_an_experiment_of_ones_own(call, spec_path):
     assert "A small experiment" in again.stdout
     assert "1 of 1 runs done" in again.stdout
     assert (spec_path.parent / "out" / "table.md").is_file()
-    assert read_journal(spec_path.parent / "out" / "calls.jsonl")[0]["command"].startswith("graphveil ")
+    assert read_journal(spec_path.parent / "out" / "calls.jsonl")[0]["command"].startswith("graphveil")
 
 
 def test_failed_runs_show_in_the_exit_code(call, spec_path):
     spec_path.write_text(
         'graphs = ["tiny.npz"]\nseeds = 1\n'
-        '[[settings]]\nlevel = "node"\nmax_degree = 1\nepsilon = 1\nmethods = ["mlp"]\n'
+        '[[settings]]\nlevel = "node"\nmax_degree = 1\nepsilon = 1\nmethods = ["dpdgc"]\n'
     )
     done = call(str(spec_path))
     assert done.exit_code == 1
