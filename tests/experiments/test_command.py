@@ -49,7 +49,7 @@ def test_failed_runs_show_in_the_exit_code(call, spec_path):
     done = call(str(spec_path))
     assert done.exit_code == 1
     assert "failed, InvalidInput: max_degree = 1: the graph breaks this promise" in done.stderr
-    assert "1 failed: mlp on tiny, InvalidInput" in done.stdout
+    assert "1 failed: dpdgc on tiny, InvalidInput" in done.stdout
 
 
 def test_the_rows_of_the_paper_on_ones_own_graph(call, spec_path):
