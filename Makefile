@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test bench clean
+.PHONY: install demo test bench docs clean
 
 install: $(STAMP)
 
@@ -26,6 +26,12 @@ test: install
 
 bench: install
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)
+
+# The docs' packages stay out of the other targets' way.
+docs: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo 'written to build/site/index.html'
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -46,6 +46,7 @@ def test_a_run_folder_is_complete_and_never_overwritten(folder, tmp_path):
         "certificate.txt",
         "metrics.json",
         "predictions.csv",
+        "report.html",
     ]
     again = run(folder, "--out", out)
     assert again.returncode == 2

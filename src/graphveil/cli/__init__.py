@@ -10,6 +10,7 @@ import typer
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
+from graphveil.cli.report import report
 from graphveil.cli.train import train
 from graphveil.errors import GraphveilError
 
@@ -21,7 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, plan, bench, datasets):
+for command in (train, plan, bench, report, datasets):
     app.command()(command)
 
 

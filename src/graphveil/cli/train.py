@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shlex
 import shutil
 import sys
 import tempfile
@@ -90,7 +91,7 @@ def train(
         "certificate": certificate.to_dict(),
     }
     if out is not None:
-        _write(out, model, result)
+        _write(out, model, data, result)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -104,6 +105,7 @@ def train(
     typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
     if out is not None:
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
+        typer.echo(f"to look at: {out / 'report.html'}")
 
 
 def _load(name: str, root: Path | None, split_seed: int, directed: bool | None) -> Graph:
@@ -126,20 +128,33 @@ def _peak_memory_mb() -> float:
     return used / (1024**2 if sys.platform == "darwin" else 1024)
 
 
-def _write(out: Path, model: Any, result: dict[str, Any]) -> None:
+def _write(out: Path, model: Any, data: Graph, result: dict[str, Any]) -> None:
     """Everything or nothing: the folder is filled beside its place and moved there when it is complete."""
+    from graphveil.report import write_report
+
     out.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         (folder / "certificate.json").write_text(model.certificate_.to_json() + "\n")
         (folder / "certificate.txt").write_text(f"{model.certificate_}\n")
-        (folder / "metrics.json").write_text(json.dumps(result, indent=2) + "\n")
+        (folder / "metrics.json").write_text(json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n")
         rows = (",".join([str(node), *(f"{p:.6f}" for p in row)]) for node, row in enumerate(model.predict_proba()))
         (folder / "predictions.csv").write_text("\n".join([_header(model), *rows]) + "\n")
         folder.rename(out)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+    # The budget is spent and the run is kept, whatever becomes of its report.
+    write_report(out)
+
+
+def _evaluation(model: Any, data: Graph) -> dict[str, Any]:
+    """What the report shows of the test nodes; like the scores, for the owner of the data."""
+    from graphveil.report import evaluate
+
+    found = evaluate(data.labels[data.test_mask].numpy(), model.predict_proba(data.test_mask), data.class_names)
+    command = shlex.join(["graphveil", *sys.argv[1:]])
+    return {"evaluation": None if found is None else found.to_dict(), "command": command}
 
 
 def _header(model: Any) -> str:

@@ -7,9 +7,12 @@ own default.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Setting, Spec
-from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.levels import Edge, KNeighbor, Level, Node, Public
 
 MAX_DEGREE = 100
 PAPER_GRAPHS = ("squirrel", "chameleon", "facebook", "pubmed", "computers", "cora", "photo")
@@ -17,9 +20,14 @@ PAPER_GRAPHS = ("squirrel", "chameleon", "facebook", "pubmed", "computers", "cor
 STAND_INS = {"facebook": "berkeley13"}
 
 _NODE = Node(MAX_DEGREE)
+_N_K = (KNeighbor(1), KNeighbor(5), KNeighbor(25))
 _CAPPED = {"cap_degrees": True}
+# The paper's own embedding; the library's default is another one.
+_TRAINED = {"table": "trained"}
 # GAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
-_PROMISED = {method: {"max_degree": MAX_DEGREE, "cap_degrees": True} for method in ("gap", "dp-sage")}
+_PROMISED: dict[str, Mapping[str, Any]] = {
+    method: {"max_degree": MAX_DEGREE, "cap_degrees": True} for method in ("gap", "dp-sage")
+}
 
 
 def _graphs(*names: str) -> tuple[GraphRef, ...]:
@@ -27,7 +35,15 @@ def _graphs(*names: str) -> tuple[GraphRef, ...]:
 
 
 def _neighbors(ks: tuple[int, ...], epsilons: tuple[float, ...], *methods: str) -> Setting:
-    return Setting(tuple(KNeighbor(k) for k in ks), epsilons, methods, method_options=_PROMISED)
+    return Setting(
+        tuple(KNeighbor(k) for k in ks), epsilons, methods, method_options={**_PROMISED, "dpdgc": _TRAINED}
+    )
+
+
+def _tables(levels: tuple[Level, ...], epsilons: tuple[float, ...], *tables: str) -> tuple[Setting, ...]:
+    """DPDGC with tables W that the paper does not have."""
+    capped = _CAPPED if any(isinstance(level, Node) for level in levels) else {}
+    return tuple(Setting(levels, epsilons, ("dpdgc",), options={"table": table, **capped}) for table in tables)
 
 
 TABLE_2 = Spec(
@@ -36,18 +52,32 @@ TABLE_2 = Spec(
     graphs=_graphs(*PAPER_GRAPHS),
     settings=(
         Setting((Public(),), (None,), ("dpdgc", "gap", "sage", "mlp")),
-        Setting((Edge(),), (1.0,), ("dpdgc", "gap", "randedge", "mlp")),
+        Setting((Edge(),), (1.0,), ("dpdgc", "gap", "randedge", "mlp"), method_options={"dpdgc": _TRAINED}),
+        *_tables((Edge(),), (1.0,), "labels"),
         _neighbors((1, 5, 25), (16.0,), "dpdgc", "gap", "mlp"),
-        Setting((_NODE,), (16.0,), ("dpdgc", "gap", "dp-sage", "mlp"), options=_CAPPED),
+        *_tables(_N_K, (16.0,), "labels", "neighbors"),
+        *_tables((KNeighbor(1),), (16.0,), "readers"),
+        Setting(
+            (_NODE,),
+            (16.0,),
+            ("dpdgc", "gap", "dp-sage", "mlp"),
+            options=_CAPPED,
+            method_options={"dpdgc": _TRAINED},
+        ),
+        *_tables((_NODE,), (16.0,), "labels", "neighbors"),
     ),
     stand_ins=STAND_INS,
 )
 
+_EDGE_BUDGETS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 FIGURE_A = Spec(
     name="figure-a",
     title="Figure (a): test accuracy (%) by epsilon at edge level",
     graphs=_graphs("facebook"),
-    settings=(Setting((Edge(),), (0.5, 1.0, 2.0, 4.0, 8.0, 16.0), ("dpdgc", "gap", "mlp")),),
+    settings=(
+        Setting((Edge(),), _EDGE_BUDGETS, ("dpdgc", "gap", "mlp"), method_options={"dpdgc": _TRAINED}),
+        *_tables((Edge(),), _EDGE_BUDGETS, "labels"),
+    ),
     axis="epsilon",
     stand_ins=STAND_INS,
 )
@@ -59,18 +89,24 @@ FIGURE_B = Spec(
     graphs=_graphs("facebook"),
     settings=(
         _neighbors((1, 5, 25), _BUDGETS, "dpdgc"),
+        *_tables(_N_K, _BUDGETS, "labels"),
         # GAP and MLP need the same noise at every k as at node level: once is enough.
-        Setting((_NODE,), _BUDGETS, ("dpdgc", "gap", "mlp"), options=_CAPPED),
+        Setting((_NODE,), _BUDGETS, ("dpdgc", "gap", "mlp"), options=_CAPPED, method_options={"dpdgc": _TRAINED}),
+        *_tables((_NODE,), _BUDGETS, "labels"),
     ),
     axis="epsilon",
     stand_ins=STAND_INS,
 )
 
+_KS = (1, 5, 10, 25, 50, 100)
 FIGURE_C = Spec(
     name="figure-c",
     title="Figure (c): test accuracy (%) by k at epsilon = 16",
     graphs=_graphs("computers"),
-    settings=(_neighbors((1, 5, 10, 25, 50, 100), (16.0,), "dpdgc", "gap", "mlp"),),
+    settings=(
+        _neighbors(_KS, (16.0,), "dpdgc", "gap", "mlp"),
+        *_tables(tuple(KNeighbor(k) for k in _KS), (16.0,), "labels"),
+    ),
     axis="k",
 )
 
@@ -81,6 +117,7 @@ FIGURE_D = Spec(
     settings=(
         Setting((Public(),), (None,), ("dpdgc", "mlp")),
         _neighbors((1,), (16.0,), "dpdgc", "mlp"),
+        *_tables((KNeighbor(1),), (16.0,), "labels"),
     ),
     axis="phi",
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import graphveil
 
 # They show results and do not make them.
-_WITHOUT = ("cli", "experiments")
+_WITHOUT = ("cli", "experiments", "report")
 
 
 @cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
@@ -85,26 +86,28 @@ def as_text(results: Results) -> str:
 
 
 def _markdown(results: Results) -> str:
-    parts = [f"## {results.title}"]
+    parts = [f"## {_plain(results.title)}"]
     for table in results.tables:
         if table.title:
-            parts.append(f"### {table.title}")
+            parts.append(f"### {_plain(table.title)}")
         parts.append(_markdown_table(table))
-    parts.append("\n".join(f"- {line}" for line in (*NOTES, *_counts(results), *_settings(results.records))))
+    lines = (*NOTES, *_counts(results), *_settings(results.records))
+    parts.append("\n".join(f"- {_plain(line)}" for line in lines))
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     if commands:
-        parts.append("\n".join(["Commands:", "", *(f"    {command}" for command in commands)]))
+        parts.append("\n".join(["Commands:", "", *(f"    {' '.join(command.splitlines())}" for command in commands)]))
     return "\n\n".join(parts)
 
 
 def _markdown_table(table: Table) -> str:
     heads = [f"{table.heading} = {column}" if table.heading else column for column in table.columns]
-    lines = [_line(["level", "method", *heads]), _line(["---", "---", *("--:" for _ in heads)])]
+    lines = [_line(["level", "method", *map(_plain, heads)]), _line(["---", "---", *("--:" for _ in heads)])]
     before = None
     for row in table.rows:
         block = "" if row.block == before else row.block
         before = row.block
-        lines.append(_line([block, row.method, *(_markdown_cell(row.cells.get(c)) for c in table.columns)]))
+        names = _plain(block), _plain(row.method)
+        lines.append(_line([*names, *(_markdown_cell(row.cells.get(c)) for c in table.columns)]))
     return "\n".join(lines)
 
 
@@ -117,6 +120,11 @@ def _markdown_cell(cell: Cell | None) -> str:
     if cell.paper is not None:
         small += f"; paper {cell.paper.mean:.2f} ± {cell.paper.half_width:.2f}"
     return f"{text} <sub>{small}</sub>"
+
+
+def _plain(text: str) -> str:
+    """A name as one line of text, whatever a user has called a graph."""
+    return html.escape(" ".join(text.split()), quote=False)
 
 
 def _rich(table: Table) -> RichTable:

@@ -247,7 +247,7 @@ class NodeClassifier:
             rate = self._private_rate(data)
             train_privately(model, logits, data.target, ledger, name, learning_rate=rate, show=self.show_progress)
         else:
-            self._train_freely(model, logits, data, name)
+            self._train_freely(model, logits, data.target, name)
 
     def _private_rate(self, data: Inputs) -> float:
         """0.003 up to 2,500 training nodes, then with the root of their number, up to 0.01."""
@@ -255,16 +255,25 @@ class NodeClassifier:
             return self.learning_rate
         return min(0.01, 0.003 * math.sqrt(max(1.0, len(data.target.train) / 2500)))
 
-    def _train_freely(self, model: torch.nn.Module, logits: Logits, data: Inputs, name: str) -> None:
+    def _train_freely(
+        self,
+        model: torch.nn.Module,
+        logits: Logits,
+        target: Target,
+        name: str,
+        *,
+        learning_rate: float | None = None,
+        steps: int | None = None,
+    ) -> None:
         """For models that read nothing private, or nothing but what was released: labels must be public."""
         if protects_attributes(self.level):
             raise BudgetExceeded(f"{name}: is not in the plan, and private labels cannot be learnt from outside it")
         train_freely(
             model,
             logits,
-            data.target,
-            steps=self.epochs,
-            learning_rate=self.free_learning_rate,
+            target,
+            steps=steps or self.epochs,
+            learning_rate=learning_rate or self.free_learning_rate,
             show=self.show_progress,
             name=name,
         )

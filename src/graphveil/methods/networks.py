@@ -90,12 +90,28 @@ class Fusion(nn.Module):
         super().__init__()
         self.out = nn.Linear(classes + width, classes)
         with torch.no_grad():
-            blocks = [torch.eye(classes)] + [2 * torch.eye(classes)] * (width // classes)
-            self.out.weight.copy_(torch.cat(blocks, dim=1))
+            self.out.weight.copy_(torch.eye(classes).repeat(1, 1 + width // classes))
             self.out.bias.zero_()
 
     def forward(self, opinion: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         return self.out(torch.cat([opinion, z], dim=1))
+
+
+class Committee(nn.Module):
+    """The log of several classifiers' mean probabilities."""
+
+    def __init__(self, members: nn.ModuleList) -> None:
+        super().__init__()
+        self.members = members
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        mean = torch.stack([torch.softmax(member(x), dim=1) for member in self.members]).mean(0)
+        return log_probabilities(mean)
+
+
+def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:
+    """Logarithms that stay finite where a probability is 0."""
+    return probabilities.clamp_min(1e-6).log()
 
 
 def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:

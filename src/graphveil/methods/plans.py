@@ -24,7 +24,9 @@ from graphveil.plan import (
     automatic_delta,
 )
 
-TABLES = ("trained", "labels", "neighbors", "labels+neighbors")
+# DPDGC's tables; those that need no training may be joined by +.
+UNTRAINED = ("labels", "posteriors", "readers", "neighbors")
+TABLES = ("trained", *UNTRAINED)
 
 
 @dataclass(frozen=True)
@@ -33,9 +35,10 @@ class Settings:
 
     `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows. `row_norm` bounds the
     rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
-    k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained, labels (randomised
-    responses of `response_epsilon`, by default 0.3 epsilon), neighbors (one-shot neighbour labels with weight
-    bound `tau`) or labels+neighbors. `shares` overrides the default parts of mu^2 by name.
+    k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained, or one or more, joined
+    by +, of labels (randomised responses of `response_epsilon`, by default 0.3 epsilon), posteriors, readers (one hop
+    of the label table), neighbors (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)). `shares`
+    overrides the default parts of mu^2 by name.
     """
 
     steps: int = 100
@@ -48,7 +51,7 @@ class Settings:
     capped: bool = False
     table: str = "trained"
     response_epsilon: float | None = None
-    tau: float = 2.0
+    tau: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -61,11 +64,25 @@ class Settings:
             validate.count("batch_size", self.batch_size)
         if self.max_degree is not None:
             validate.count("max_degree", self.max_degree)
-        if self.table not in TABLES:
-            raise InvalidInput("table", self.table, f"must be one of {', '.join(TABLES)}")
+        parts = self.table.split("+")
+        if self.table != "trained" and not (set(parts) <= set(UNTRAINED) and len(set(parts)) == len(parts)):
+            raise InvalidInput("table", self.table, f"must be trained, or {', '.join(UNTRAINED)}, or some joined by +")
         if self.response_epsilon is not None:
             validate.positive("response_epsilon", self.response_epsilon)
-        validate.positive("tau", self.tau)
+        if self.tau is not None:
+            validate.positive("tau", self.tau)
+
+    def tau_at(self, level: Level) -> float:
+        """The weight bound of one-shot neighbour labels.
+
+        Its sensitivity is about sqrt(k^2 + k + 2 tau^2), its signal grows with tau: so tau grows with k. At edge level
+        the sensitivity does not depend on it from 1 on, and nobody's weight is reduced.
+        """
+        if self.tau is not None:
+            return self.tau
+        if isinstance(level, KNeighbor):
+            return 2 * math.sqrt(level.k)
+        return 2 * math.sqrt(level.max_degree) if isinstance(level, Node) else 1e6
 
 
 @dataclass(frozen=True)
@@ -160,31 +177,65 @@ def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
 
 def _dpdgc_with_table(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """DPDGC with a table that is private without training: no group factor anywhere (docs/theory.md, section 5)."""
+    parts = settings.table.split("+")
+    private_attributes = protects_attributes(level)
     mechanisms: list[Mechanism] = []
     shares = {"release": 0.5}
-    private_labels = sensitivity.label_responses(level)
-    if "labels" in settings.table and private_labels:
-        each = settings.response_epsilon or 0.3 * (epsilon or 4.0)
-        source = "docs/theory.md section 5.1"
-        mechanisms.append(Responses("labels", ByKind(private_labels, 0), each, facts.classes, source))
-    if "neighbors" in settings.table:
-        moved = ByKind(
-            sensitivity.neighbor_label_table(level, settings.tau, facts.nodes),
-            sensitivity.neighbor_label_table(level, settings.tau, facts.nodes, in_training=False),
-        )
-        mechanisms.append(GaussianRelease("neighbors", moved, 1.0, "docs/theory.md section 5.3"))
-        shares["neighbors"] = 0.35
-    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
-    mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
-    if private_labels:
+    if private_attributes:
         mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
         shares["features"] = 0.42
+    for part in parts:
+        mechanisms += _TABLE_COSTS[part](level, facts, settings, epsilon)
+    for mechanism in mechanisms:
+        if isinstance(mechanism, GaussianRelease):
+            shares[mechanism.name] = 0.35
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
     if not isinstance(level, Edge):
         mechanisms.append(_training("head", _own_row(level, facts), facts, settings, _OWN_ROW))
         shares["head"] = 0.08
     if rows == 0:
         del shares["release"]
-    return Spending(tuple(mechanisms), shares)
+    # Two tables of the same responses read one draw of them.
+    return Spending(tuple({mechanism.name: mechanism for mechanism in mechanisms}.values()), shares)
+
+
+def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    changed = sensitivity.label_responses(level)
+    each = settings.response_epsilon or 0.3 * (epsilon or 4.0)
+    found = Responses("labels", ByKind(changed, 0), each, facts.classes, "docs/theory.md section 5.1")
+    return [found] if changed else []
+
+
+def _posteriors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    moved = sensitivity.posterior_table(level)
+    return [_release("posteriors", moved, "docs/theory.md section 5.2")] if moved else []
+
+
+def _readers(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    if isinstance(level, Node):
+        raise InvalidInput("table", "readers", "needs a bound on what a node reads; use labels or neighbors here")
+    # The row norm of the label table is 1; A^T is to columns what A is to rows, and N_k bounds both alike.
+    moved = sensitivity.product_full(level, 1.0, facts.nodes)
+    hop = _release("readers", moved, "docs/theory.md sections 2.4 and 5.4 (a hop in all rows)")
+    return [*_labels(level, facts, settings, epsilon), hop]
+
+
+def _neighbors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    tau = settings.tau_at(level)
+    moved = ByKind(
+        sensitivity.neighbor_label_table(level, tau, facts.nodes),
+        sensitivity.neighbor_label_table(level, tau, facts.nodes, in_training=False),
+    )
+    return [GaussianRelease("neighbors", moved, 1.0, "docs/theory.md section 5.3")]
+
+
+_TABLE_COSTS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], list[Mechanism]]] = {
+    "labels": _labels,
+    "posteriors": _posteriors,
+    "readers": _readers,
+    "neighbors": _neighbors,
+}
 
 
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:

@@ -63,7 +63,7 @@ class SAGE(NodeClassifier):
             out: torch.Tensor = model(*inputs)
             return out if rows is None else out[rows]
 
-        self._train_freely(model, logits, data, self.method)
+        self._train_freely(model, logits, data.target, self.method)
         self._model = model
         self._inputs = inputs
         with torch.no_grad():

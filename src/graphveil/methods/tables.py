@@ -1,8 +1,12 @@
-"""Tables W that are private without training (docs/theory.md, section 5)."""
+"""Tables W that are private without training (docs/theory.md, section 5).
+
+Each has one row for each node, of norm at most 1, centred so that what all classes share takes no room.
+"""
 
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import torch
 from torch.nn import functional
@@ -11,41 +15,63 @@ from graphveil.levels import protects_attributes
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.estimator import Inputs
-from graphveil.methods.networks import normalize_rows
 
 
-def make_table(name: str, data: Inputs, ledger: Ledger, tau: float) -> torch.Tensor:
-    """The table `name`: one row for each node, of norm at most 1.
+class Tables:
+    """The tables of one fit, each made once: of the graph, of everybody's class probabilities from features alone
+    (`opinions`), and with the weight bound `tau`.
 
-    Formal guarantee: what the mechanisms "labels" and "neighbors" of the plan say; everything else is post-processing.
+    Formal guarantee: what the mechanisms "labels", "posteriors", "readers" and "neighbors" of the plan say; everything
+    else is post-processing of their outputs.
     """
-    parts = []
-    if "labels" in name:
-        parts.append(response_table(data, ledger))
-    if "neighbors" in name:
-        parts.append(neighbor_table(data, ledger, tau))
-    return torch.cat(parts, dim=1) / math.sqrt(len(parts))
 
+    def __init__(self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: Ledger) -> None:
+        self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
+        self._private = protects_attributes(ledger.plan.level)
 
-def response_table(data: Inputs, ledger: Ledger) -> torch.Tensor:
-    """One-hot rows of the training nodes' labels, by randomised response where labels are private; others are zero.
+    def joined(self, name: str) -> torch.Tensor:
+        """The tables that `name` joins by +, side by side."""
+        parts: list[torch.Tensor] = [getattr(self, part) for part in name.split("+")]
+        return torch.cat(parts, dim=1) / math.sqrt(len(parts))
 
-    Centred by the public constant 1 / C, which shortens the rows.
-    """
-    train = data.target.train
-    labels = data.target.labels[train]
-    if protects_attributes(ledger.plan.level):
-        labels = ledger.respond("labels", labels)
-    table = torch.zeros(data.nodes, data.classes, device=labels.device)
-    table[train] = functional.one_hot(labels, data.classes).float() - 1 / data.classes
-    # Scaled to norm 1, so that every table uses the whole of the release's row norm.
-    return table / math.sqrt(1 - 1 / data.classes)
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """One-hot labels of the training nodes, by randomised response where labels are private; others are zero.
 
+        With public attributes the others speak too, by what their features say.
+        """
+        data = self._data
+        labels = data.target.labels[data.target.train]
+        if self._private:
+            labels = self._ledger.respond("labels", labels)
+        rows = functional.one_hot(labels, data.classes).float()
+        table = torch.zeros_like(self._opinions) if self._private else _centred(self._opinions, rows)
+        table[data.target.train] = _centred(rows, rows)
+        return _to_norm_one(table)
 
-def neighbor_table(data: Inputs, ledger: Ledger, tau: float) -> torch.Tensor:
-    """Whose readers have which labels: S = A^T diag(w) Y + noise over training rows, rows scaled to norm 1."""
-    counts = neighbor_label_counts(data.adjacency, data.target.labels, data.target.train, data.classes, tau)
-    return normalize_rows(ledger.release("neighbors", counts))
+    @cached_property
+    def posteriors(self) -> torch.Tensor:
+        """Everybody's class probabilities from features, with noise where features are private."""
+        if not self._private:
+            return _to_norm_one(_centred(self._opinions, self._opinions))
+        noisy = self._ledger.release("posteriors", self._opinions)
+        return _to_norm_one(shrunk_rows(_centred(noisy, noisy), noise_of(self._ledger, "posteriors")))
+
+    @cached_property
+    def readers(self) -> torch.Tensor:
+        """What those say who read a node: A^T of the label table, released in all rows (docs/theory.md, 5.4)."""
+        counts = self._data.adjacency.transposed_times(clip_rows(self.labels, 1 - 1e-6))
+        return _to_norm_one(shrunk_rows(self._ledger.release("readers", counts), noise_of(self._ledger, "readers")))
+
+    @cached_property
+    def neighbors(self) -> torch.Tensor:
+        """Whose readers have which labels: S = A^T diag(w) Y + noise over training rows, less what S usually is."""
+        data = self._data
+        counts = neighbor_label_counts(data.adjacency, data.target.labels, data.target.train, data.classes, self._tau)
+        counts = self._ledger.release("neighbors", counts)
+        usual = counts.sum(0).clamp_min(1e-9)
+        unusual = counts - counts.sum(1, keepdim=True) * usual / usual.sum()
+        return _to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
 
 
 def neighbor_label_counts(
@@ -67,3 +93,22 @@ def clip_rows(table: torch.Tensor, norm: float) -> torch.Tensor:
 def shrunk_rows(table: torch.Tensor, noise: float) -> torch.Tensor:
     """Each row's direction, shrunk where noise could have made it: z / (|z| + noise sqrt(width)). Row by row: free."""
     return table / (table.norm(dim=1, keepdim=True) + noise * math.sqrt(table.shape[1]) + 1e-12)
+
+
+def shrunk_blocks(table: torch.Tensor, noise: float, width: int) -> torch.Tensor:
+    """The same for each block of `width` columns on its own: a weak table must not shrink a strong one."""
+    return torch.cat([shrunk_rows(block, noise) for block in table.split(width, dim=1)], dim=1)
+
+
+def _centred(rows: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+    return rows - sample.mean(0)
+
+
+def _to_norm_one(table: torch.Tensor) -> torch.Tensor:
+    """Scaled as a whole, so that its longest row uses all of the release's row norm."""
+    return table / table.norm(dim=1).max().clamp_min(1e-12)
+
+
+def noise_of(ledger: Ledger, name: str) -> float:
+    """The standard deviation that `name` plans, 0 where nothing is planned."""
+    return next((m.noise for m in ledger.plan.mechanisms if m.name == name), 0.0)

@@ -13,6 +13,7 @@ from torch.nn import functional
 from graphveil import progress
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.clipping import clipped_gradient_sum
+from graphveil.mechanisms.sparse import Rows
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
@@ -60,16 +61,19 @@ def train_privately(
     learning_rate: float,
     show: bool | None,
     after_step: Callable[[], None] | None = None,
+    average: bool = False,
 ) -> None:
-    """Clipped training as `name` plans it: its steps, its sampling, its noise; the last iterate.
+    """Clipped training as `name` plans it: its steps, its sampling, its noise.
 
-    Formal guarantee: the weights after every step are post-processing of what the ledger returned.
+    The last iterate, or with `average` the mean of the second half of them, which averages noise away. Formal
+    guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     expected = planned.sampling_rate * len(target.train)
     model.eval()  # dropout would only add noise to noise
-    for _ in progress.steps(planned.steps, name, show):
+    mean = _RunningMean(model) if average else None
+    for step in progress.steps(planned.steps, name, show):
         drawn = ledger.sample(name, len(target.train))
         rows = target.train if drawn is None else target.train[drawn]
 
@@ -84,3 +88,59 @@ def train_privately(
         optimizer.zero_grad()  # the next step does without this one's gradient in memory
         if after_step is not None:
             after_step()
+        if mean is not None and step >= planned.steps // 2:
+            mean.add()
+    if mean is not None:
+        mean.take()
+
+
+class _RunningMean:
+    """The mean of a model's weights over the steps at which it was asked to add them."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._count = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        self._count += 1
+        for mean, parameter in zip(self._means, self._parameters, strict=True):
+            mean += (parameter - mean) / self._count
+
+    @torch.no_grad()
+    def take(self) -> None:
+        for mean, parameter in zip(self._means, self._parameters, strict=True):
+            parameter.copy_(mean)
+
+
+def cross_fitted(
+    make: Callable[[], nn.Module], rows: Rows, target: Target, *, folds: int, fit: Callable[..., None]
+) -> tuple[nn.ModuleList, torch.Tensor]:
+    """Models that each leave out one part of the training nodes, and class probabilities of all nodes.
+
+    A training node's come from the model that has not seen it, as everybody else's do, so that what is trained on
+    them next sees how good they really are; other nodes get the mean. `fit` is `train_freely` with its settings.
+    """
+    order = target.train[torch.randperm(len(target.train), device=target.train.device)]
+    models = nn.ModuleList()
+    found = []
+    for fold in range(folds):
+        kept = torch.ones(len(order), dtype=torch.bool, device=order.device)
+        kept[fold::folds] = False
+        used = torch.cat([order[kept], target.validation])
+        places = torch.arange(len(used), device=used.device)
+        part = Target(target.labels[used], places[: int(kept.sum())], places[int(kept.sum()) :])
+        model, inputs = make(), rows[used]
+
+        def logits(_: torch.Tensor | None, model: nn.Module = model, inputs: Rows = inputs) -> torch.Tensor:
+            return model(inputs)
+
+        fit(model, logits, part)
+        models.append(model)
+        with torch.no_grad():
+            found.append(torch.softmax(model(rows), dim=1))
+    mean = torch.stack(found).mean(0)
+    for fold in range(folds):
+        mean[order[fold::folds]] = found[fold][order[fold::folds]]
+    return models, mean

@@ -1,0 +1,33 @@
+"""`graphveil report`: results as one page that opens from disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Results of bench, in it or below it, or a run of train --out.")],
+    form: Annotated[
+        str, typer.Option("--format", help="html, markdown, or png or svg: one file for each figure.")
+    ] = "html",
+    out: Annotated[
+        Path | None, typer.Option(help="The file, or for png and svg the folder; by default in FOLDER.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Write a report of results: tables, figures, certificates, commands; one HTML file that needs no network.
+
+    Example: graphveil report results/
+    """
+    from graphveil.report import write_report
+
+    files = write_report(folder, form, out)
+    if as_json:
+        typer.echo(json.dumps({"format": form, "files": [str(file) for file in files]}, indent=2))
+        return
+    for file in files:
+        typer.echo(f"written to {file}")

@@ -1,0 +1,24 @@
+"""Results as one page that opens from disk: tables, figures and certificates of experiments, or of a single run.
+
+Nothing here computes a result; everything is read from what `graphveil bench` and `graphveil train --out` wrote.
+"""
+
+from graphveil.report.charts import Chart, Point, Series, charts_of
+from graphveil.report.evaluation import Evaluation, evaluate
+from graphveil.report.folders import Experiment, RunFolder, read_folder
+from graphveil.report.writing import FORMATS, html_report, write_report
+
+__all__ = [
+    "FORMATS",
+    "Chart",
+    "Evaluation",
+    "Experiment",
+    "Point",
+    "RunFolder",
+    "Series",
+    "charts_of",
+    "evaluate",
+    "html_report",
+    "read_folder",
+    "write_report",
+]

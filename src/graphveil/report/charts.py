@@ -1,0 +1,159 @@
+"""What there is to draw, as data: a chart is made only where the runs have something to compare."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from graphveil.experiments.intervals import bootstrap
+from graphveil.experiments.spec import Axis
+from graphveil.experiments.summary import Results
+from graphveil.experiments.table import Cell, Row, _placed, make_tables
+
+Scale = Literal["linear", "log"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A mean of `count` values and its interval; `what` says which point it is where x alone does not."""
+
+    x: float
+    mean: float
+    low: float
+    high: float
+    count: int
+    what: str = ""
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points that belong together. `hollow` ones were trained without noise; a `level_line` holds at every x."""
+
+    label: str
+    method: str
+    points: tuple[Point, ...]
+    hollow: bool = False
+    level_line: bool = False
+
+
+@dataclass(frozen=True)
+class Chart:
+    """One figure. `kind` groups charts that show the same thing on different graphs; `name` is its file's."""
+
+    kind: str
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    series: tuple[Series, ...]
+    scale: Scale = "linear"
+    joined: bool = True
+    diagonal: bool = False
+    counted: str = "runs"
+
+    def describe(self) -> str:
+        """What someone who cannot see the figure should know of it."""
+        lines = [f"{self.y_label} against {self.x_label}."]
+        for series in self.series:
+            ends = series.points[0], series.points[-1]
+            if series.level_line or len(series.points) == 1:
+                lines.append(f"{series.label}: {ends[0].mean:.1f}.")
+            else:
+                span = " to ".join(f"{end.mean:.1f} at {end.x:.4g}" for end in ends)
+                lines.append(f"{series.label}: from {span}.")
+        return " ".join(lines)
+
+
+def charts_of(results: Results) -> list[Chart]:
+    """The charts of one experiment: the sweep that it is about, or whichever its runs have, and the time they took."""
+    axis: Axis = results.calls[-1]["axis"]
+    axes: tuple[Axis, ...] = ("epsilon", "k", "phi") if axis == "graph" else (axis,)
+    charts = [chart for each in axes for chart in _curves(results, each)]
+    # Graphs that differ only in phi take the same time.
+    return charts if axis == "phi" else [*charts, *_times(results)]
+
+
+def _curves(results: Results, axis: Axis) -> Iterable[Chart]:
+    for table in make_tables(results.records, axis):
+        rows = [row for row in table.rows if len(_swept(row, axis)) > 1]
+        if not rows:
+            continue
+        # Without privacy there is no epsilon: that accuracy is a line to compare the curve with.
+        lines = [row for row in table.rows if axis == "epsilon" and "none" in row.cells]
+        blocks = {row.block for row in (*rows, *lines)}
+        series = [Series(_label(row, blocks), row.method, _swept(row, axis), row.block == "none") for row in rows]
+        series += [
+            Series(_label(row, blocks), row.method, (_point(math.nan, row.cells["none"]),), True, level_line=True)
+            for row in lines
+        ]
+        positive = all(point.x > 0 for line in series for point in line.points if not line.level_line)
+        yield Chart(
+            kind=f"Accuracy against {axis}",
+            name=_file_name(results.name, axis, table.title),
+            title=table.title or results.title,
+            x_label=axis,
+            y_label="test accuracy (%)",
+            series=tuple(series),
+            scale="log" if positive and axis != "phi" else "linear",
+        )
+
+
+def _swept(row: Row, axis: Axis) -> tuple[Point, ...]:
+    """The points of a row's curve: none for levels that do not have what is swept."""
+    if axis == "k" and not row.block.startswith("N_k"):
+        return ()
+    numbers = {column: cell for column, cell in row.cells.items() if _is_number(column)}
+    return tuple(sorted((_point(float(column), cell) for column, cell in numbers.items()), key=lambda point: point.x))
+
+
+def _times(results: Results) -> Iterable[Chart]:
+    """Accuracy against seconds, one chart for each graph: filled points are private, hollow ones are not."""
+    records = [r for r in results.records if r["status"] == "done" and r["test_accuracy"] is not None]
+    found: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    for record, place in zip(records, _placed(records, "graph"), strict=True):
+        found[place.column][place.method, place.block].append((record["seconds"], 100 * place.accuracy))
+    for graph, cells in found.items():
+        points: dict[tuple[str, bool], list[Point]] = defaultdict(list)
+        for (method, block), pairs in cells.items():
+            seconds, accuracy = zip(*pairs, strict=True)
+            interval = bootstrap(accuracy)
+            mean = max(sum(seconds) / len(seconds), 1e-3)
+            point = Point(mean, interval.mean, interval.low, interval.high, interval.count, block)
+            points[method, block == "none"].append(point)
+        if len(cells) < 2:
+            continue
+        yield Chart(
+            kind="Accuracy against seconds",
+            name=_file_name(results.name, "seconds", graph),
+            title=graph,
+            x_label="seconds to train",
+            y_label="test accuracy (%)",
+            series=tuple(
+                Series(f"{method}, no noise" if free else method, method, tuple(members), hollow=free)
+                for (method, free), members in points.items()
+            ),
+            scale="log",
+            joined=False,
+        )
+
+
+def _label(row: Row, blocks: set[str]) -> str:
+    return row.method if len(blocks) == 1 else f"{row.method}, {row.block}"
+
+
+def _point(x: float, cell: Cell) -> Point:
+    interval = cell.interval
+    return Point(x, interval.mean, interval.low, interval.high, interval.count)
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"-?\d+(\.\d+)?(e[+-]?\d+)?", text) is not None
+
+
+def _file_name(*words: str) -> str:
+    """A name that is safe on every file system, whatever a graph is called."""
+    return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.")[:60] for word in words if word) or "figure"

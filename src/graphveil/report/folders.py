@@ -1,0 +1,116 @@
+"""What a folder holds: experiments of `graphveil bench`, in it or below it, or a single run of `graphveil train`."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphveil.certificate import Certificate
+from graphveil.errors import InvalidInput
+from graphveil.experiments.runner import CALLS, RUNS
+from graphveil.experiments.summary import Results, read_results
+from graphveil.levels import level_from_dict
+from graphveil.report.evaluation import Evaluation
+
+METRICS, CERTIFICATE = "metrics.json", "certificate.json"
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment and the folder it was found in, seen from the folder that was asked for."""
+
+    place: str
+    results: Results
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """What `graphveil train --out` wrote."""
+
+    metrics: Mapping[str, Any]
+    certificate: Certificate
+    evaluation: Evaluation | None
+
+
+def read_folder(folder: Path) -> list[Experiment] | RunFolder:
+    """The experiments in a folder and below it, or the single run that it holds."""
+    if not folder.is_dir():
+        raise InvalidInput("folder", str(folder), "there is no such folder")
+    if (folder / METRICS).is_file():
+        return _read_run(folder)
+    found = [
+        Experiment(os.path.relpath(place, folder), results)
+        for place in _result_folders(folder)
+        for results in _read_checked(place)
+    ]
+    if not found:
+        raise InvalidInput("folder", str(folder), "holds no results of graphveil bench or graphveil train --out")
+    # Tables before the figures that go into one of their cells.
+    return sorted(found, key=lambda experiment: experiment.results.calls[-1]["axis"] != "graph")
+
+
+def _result_folders(folder: Path) -> list[Path]:
+    places = []
+    for place, below, files in os.walk(folder):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        if RUNS in files:
+            places.append(Path(place))
+    return places
+
+
+def _read_checked(place: Path) -> list[Results]:
+    """The results of a folder; a line that is JSON but not a record is named instead of failing somewhere else."""
+    try:
+        found = read_results(place)
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(str(place / CALLS), str(error), "is missing or has the wrong form") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("folder", str(place), f"cannot be read: {error}") from None
+    for results in found:
+        for record in results.records:
+            try:
+                _check(record)
+            except (KeyError, TypeError, AttributeError, ValueError, InvalidInput) as error:
+                raise InvalidInput(str(place / RUNS), record["key"], f"is not the record of a run: {error}") from None
+    return found
+
+
+def _check(record: Mapping[str, Any]) -> None:
+    """Read everything once that a report needs, so that nothing is missing halfway through."""
+    run = record["run"]
+    level_from_dict(run["level"])
+    float(0 if run["epsilon"] is None else run["epsilon"])
+    str(run["graph"]["name"]), str(run["method"]), int(run["seed"]), run["delta"], run["options"].items()
+    float(record["total_seconds"]), record["threads"]
+    if record["status"] == "done":
+        float(record["seconds"]), float(record["test_accuracy"] or 0)
+    else:
+        str(record["error"]["kind"]), str(record["error"]["message"])
+
+
+def _read_run(folder: Path) -> RunFolder:
+    metrics = _read_json(folder / METRICS)
+    path = folder / CERTIFICATE
+    try:
+        certificate = Certificate.from_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(str(path), str(error), "cannot be read") from None
+    for key in ("graph", "method", "test_accuracy", "val_accuracy", "seconds"):
+        if key not in metrics:
+            raise InvalidInput(str(folder / METRICS), key, "is missing")
+    evaluation = metrics.get("evaluation")
+    return RunFolder(metrics, certificate, None if evaluation is None else Evaluation.from_dict(evaluation))
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InvalidInput(str(path), str(error), "cannot be read as JSON") from None
+    if not isinstance(data, dict):
+        raise InvalidInput(str(path), type(data).__name__, "must be an object")
+    return data
