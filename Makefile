@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 install: $(STAMP)
 
 # torch first: the pinned CPU build then satisfies every other package's range.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml setup.py src/graphveil/mechanisms/normals.c constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -34,4 +34,4 @@ docs: install
 	@echo 'written to build/site/index.html'
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info
+	rm -rf $(VENV) build dist *.egg-info src/graphveil/mechanisms/*.so

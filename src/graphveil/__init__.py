@@ -12,6 +12,7 @@ from graphveil.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.plan import Plan, PublicFacts
 
 if TYPE_CHECKING:
+    from graphveil.audit import audit
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.dp_sage import DPSAGE
     from graphveil.methods.dpdgc import DPDGC
@@ -40,6 +41,7 @@ __all__ = [
     "Public",
     "PublicFacts",
     "RandEdge",
+    "audit",
     "load_dataset",
     "read_graph",
     "write_graph",
@@ -49,6 +51,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("Graph", "load_dataset", "read_graph", "write_graph"):
         return getattr(import_module("graphveil.graph"), name)
+    if name == "audit":
+        return import_module("graphveil.audit")  # a module that can be called
     if name in __all__:
         return getattr(import_module("graphveil.methods"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

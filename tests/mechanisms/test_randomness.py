@@ -1,3 +1,5 @@
+import copy
+import pickle
 import time
 
 import pytest
@@ -5,9 +7,11 @@ import torch
 from scipy import stats
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms import NoiseSource
+from graphveil.mechanisms import NoiseSource, randomness
 from graphveil.mechanisms.randomness import _refine
 from privacy.checks import has_noise
+
+pytestmark = pytest.mark.usefixtures("arithmetic")
 
 
 def test_normals_are_normal():
@@ -51,6 +55,17 @@ def test_no_seed_never_repeats_and_is_secure():
     assert "seed" not in first.description
 
 
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda source: pickle.loads(pickle.dumps(source))])
+def test_copies_never_share_secure_noise_and_repeat_seeded_noise(copied):
+    for seed in (None, 3):
+        source = NoiseSource(seed)
+        source.normal(10)
+        other = copied(source)
+        assert other.secure == source.secure
+        assert torch.equal(source.normal(100), other.normal(100)) == (seed is not None)
+        assert not torch.equal(other.normal(100), other.normal(100))
+
+
 def test_a_bad_seed_is_named():
     for seed in (-1, 1.5, "x"):
         with pytest.raises(InvalidInput, match="seed"):
@@ -62,7 +77,7 @@ def test_small_radii_are_refined_within_their_cell():
     grid = torch.tensor([1.0, 2.0**-20, 2.0**-30, 2.0**-52], dtype=torch.float64)
     first, second, other = grid.clone(), grid.clone(), grid.clone()
     for square, key in ((first, b"a"), (second, b"a"), (other, b"b")):
-        _refine(square, key, block=7)
+        _refine(key, 7, square)
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
     assert torch.equal(first[:2], grid[:2])
@@ -70,22 +85,28 @@ def test_small_radii_are_refined_within_their_cell():
     assert (first > 0).all()
 
 
-def test_threads_do_not_change_what_is_drawn():
+def test_threads_do_not_change_what_is_drawn(monkeypatch):
+    monkeypatch.setattr(randomness, "_WORTH_A_THREAD", 1)
     threads = torch.get_num_threads()
     drawn = []
     try:
-        for count in (1, 2, 3):
+        for count in (1, 2, 3, 7):
             torch.set_num_threads(count)
             source = NoiseSource(seed=2)
-            drawn.append(torch.cat([source.normal(300_000), source.uniform(100_000)]))
+            drawn.append(torch.cat([source.normal(700_001), source.uniform(200_000)]))
+            assert len(source._lanes) == count
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(drawn[0], drawn[1])
-    assert torch.equal(drawn[0], drawn[2])
+    for other in drawn[1:]:
+        assert torch.equal(drawn[0], other)
 
 
-def test_speed_is_at_least_a_third_of_torch():
-    """Side by side on one thread. Other work slows us more than it slows torch, so the best round counts."""
+def test_speed_is_at_least_a_third_of_torch(arithmetic):
+    """Side by side on one thread. Other work slows us more than it slows torch, so the best round counts.
+
+    Where nothing could be compiled, a quarter.
+    """
+    least = 1 / 3 if arithmetic == "compiled" else 1 / 4
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     source, count, best = NoiseSource(), 2_000_000, 0.0
@@ -100,9 +121,9 @@ def test_speed_is_at_least_a_third_of_torch():
                 ours.append(middle - start)
                 theirs.append(time.perf_counter() - middle)
             best = max(best, min(theirs) / min(ours))
-            if best > 1 / 3:
+            if best > least:
                 break
             time.sleep(0.5 * attempt)
     finally:
         torch.set_num_threads(threads)
-    assert best > 1 / 3
+    assert best > least

@@ -7,11 +7,13 @@ from itertools import pairwise
 
 import typer
 
+from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
 from graphveil.cli.report import report
 from graphveil.cli.train import train
+from graphveil.cli.verify import verify
 from graphveil.errors import GraphveilError
 
 app = typer.Typer(
@@ -22,7 +24,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, plan, bench, report, datasets):
+for command in (train, plan, audit, verify, bench, report, datasets):
     app.command()(command)
 
 

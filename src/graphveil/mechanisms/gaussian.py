@@ -53,9 +53,5 @@ def add_gaussian_(parts: Sequence[torch.Tensor], sensitivity: float, std: float,
         if part.numel() and not max(map(abs, part.aminmax())) <= _LARGEST * step:
             raise InvalidInput("value", "not finite or too large", f"cannot be released with noise of {std:.3g}")
 
-    def change(chunk: torch.Tensor, drawn: torch.Tensor, spare: torch.Tensor) -> None:
-        value = spare.copy_(chunk).mul_(1 / step).round_()  # multiplying by a power of two is exact
-        chunk.copy_(drawn.mul_(std / step).round_().add_(value).mul_(step))
-
     for part in parts:
-        source.over_normals(part.view(-1), change)
+        source.add_normals(part.view(-1), std, step)

@@ -10,83 +10,53 @@ from __future__ import annotations
 import hashlib
 import math
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from threading import Barrier
+from functools import cache, partial
 
-import numpy as np
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from graphveil import validate
+from graphveil.mechanisms.normals import CHUNK, RARE, between_one_and_two, fastest_normals
 
-# Large enough to amortise the calls, small enough to stay in the cache.
-CHUNK = 2**16
 _ZEROS = memoryview(bytes(8 * CHUNK))
 # AES yields two words a block. Every chunk owns as much of the keystream, so that threads do not change what is drawn.
 _BLOCKS = CHUNK // 2
-
-# The exponent of [1, 2) and the 52 bits below it; the width of one cell of the grid there.
-_ONE, _MANTISSA, _CELL = 0x3FF0000000000000, 0x000FFFFFFFFFFFFF, 2.0**-52
-# Below this the grid is refined; about one number in a million.
-_RARE = 2.0**-20
-
-Change = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
+# Chunks that are worth waking a thread for: one takes 0.15 ms, and waking may take as long as a few.
+_WORTH_A_THREAD = 6
 
 
 class _Lane:
-    """The buffers of one thread and its place in the keystream."""
+    """What one thread needs to draw a chunk."""
 
     def __init__(self) -> None:
         self._bytes = bytearray(8 * CHUNK + 16)
         self._words = torch.frombuffer(self._bytes, dtype=torch.int64, count=CHUNK)
-        self._floats = self._words.view(torch.float64)
-        self._normals = torch.empty(CHUNK, dtype=torch.float64)
-        self.spare = torch.empty(CHUNK, dtype=torch.float64)
+        self.normals = fastest_normals()
 
-    def between_one_and_two(self, count: int, key: bytes, block: int) -> torch.Tensor:
-        """float64 in [1, 2): 52 random bits under a fixed exponent, in a buffer that the next call overwrites."""
+    def words(self, count: int, key: bytes, block: int) -> torch.Tensor:
+        """The keystream from a block on, whole blocks of two words, in a buffer that the next call overwrites."""
+        count += count % 2
         stream = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
         stream.update_into(_ZEROS[: 8 * count], self._bytes)
-        self._words[:count].bitwise_and_(_MANTISSA).bitwise_or_(_ONE)
-        return self._floats[:count]
-
-    def normals(self, count: int, key: bytes, block: int, out: torch.Tensor | None = None) -> torch.Tensor:
-        """Standard normals by the Box-Muller transform, in `out` or in a buffer that the next call overwrites."""
-        half = (count + 1) // 2
-        units = self.between_one_and_two(2 * half, key, block)
-        square = units[:half].neg_().add_(2.0)  # multiples of 2^-52 in (0, 1]
-        if half and float(square.min()) < _RARE:
-            _refine(square, key, block)
-        square.log_().mul_(-2)
-        np.sqrt(square.numpy(), out=square.numpy())  # half as long as torch's
-        angle = units[half:].mul_(2 * math.pi)
-        pair = self._normals[: 2 * half] if out is None or len(out) != 2 * half else out
-        torch.cos(angle, out=pair[:half])
-        torch.sin(angle, out=pair[half:])
-        pair.view(2, half).mul_(square)
-        return pair[:count]
+        return self._words[:count]
 
 
-def _refine(square: torch.Tensor, key: bytes, block: int) -> None:
+def _refine(key: bytes, block: int, square: torch.Tensor) -> None:
     """Fill the grid below small numbers, where its width would show: with 52 bits no normal exceeds 8.5.
 
     Rare, so each takes its 52 further bits from a keyed hash of its place in the keystream.
     """
-    for place in (square < _RARE).nonzero().flatten().tolist():
+    for place in (square < RARE).nonzero().flatten().tolist():
         found = hashlib.sha256(key + f"{block} {place}".encode()).digest()
-        square[place] -= _CELL * (int.from_bytes(found[:8], "big") >> 12) * 2.0**-52
+        square[place] -= 2.0**-52 * (int.from_bytes(found[:8], "big") >> 12) * 2.0**-52
 
 
 @cache
-def _pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that each keep torch on themselves: OpenMP's own teams stall when another process wants a core."""
-    pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    everyone = Barrier(threads)
-    list(pool.map(lambda _: everyone.wait(), range(threads)))
-    torch.set_num_threads(threads)  # the calls above also changed what threads to come would get
-    return pool
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "graphveil noise")
 
 
 class NoiseSource:
@@ -109,6 +79,14 @@ class NoiseSource:
     def __repr__(self) -> str:
         return f"NoiseSource({self.description})"
 
+    def __getstate__(self) -> dict[str, object]:
+        """For copies and files. A secure key is never stored and its noise never drawn twice: a copy gets its own."""
+        return {} if self.secure else {"secure": False, "_key": self._key, "_block": self._block}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(vars(NoiseSource()))
+        vars(self).update(state)
+
     @property
     def description(self) -> str:
         """How a certificate names this source."""
@@ -116,12 +94,18 @@ class NoiseSource:
             return "AES-256 counter mode, keyed by the operating system"
         return "AES-256 counter mode, seeded: for experiments only"
 
+    @property
+    def arithmetic(self) -> str:
+        """What makes normals of the keystream: "compiled", or "torch" where `normals.c` was not built."""
+        return self._lanes[0].normals.name
+
     def uniform(self, *shape: int) -> torch.Tensor:
         """float64 in (0, 1), neither end included."""
         out = torch.empty(math.prod(shape), dtype=torch.float64)
 
         def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            torch.add(lane.between_one_and_two(len(chunk), self._key, block), 2.0**-53 - 1, out=chunk)
+            units = between_one_and_two(lane.words(len(chunk), self._key, block))
+            torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
 
         self._each(out.split(CHUNK), draw)
         return out.reshape(shape)
@@ -131,18 +115,18 @@ class NoiseSource:
         out = torch.empty(math.prod(shape), dtype=torch.float64)
 
         def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            drawn = lane.normals(len(chunk), self._key, block, chunk)
-            if drawn.data_ptr() != chunk.data_ptr():
-                chunk.copy_(drawn)
+            words = lane.words(len(chunk), self._key, block)
+            lane.normals.draw(words, partial(_refine, self._key, block), chunk)
 
         self._each(out.split(CHUNK), draw)
         return out.reshape(shape)
 
-    def over_normals(self, flat: torch.Tensor, change: Change) -> None:
-        """Calls `change` on all of torch's threads: a chunk of `flat`, as many standard normals, a spare buffer."""
+    def add_normals(self, flat: torch.Tensor, std: float, step: float) -> None:
+        """Values and normals of standard deviation `std`, each rounded to multiples of `step`, are added in place."""
 
         def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            change(chunk, lane.normals(len(chunk), self._key, block), lane.spare[: len(chunk)])
+            words = lane.words(len(chunk), self._key, block)
+            lane.normals.add(words, partial(_refine, self._key, block), chunk, std, step)
 
         self._each(flat.split(CHUNK), draw)
 
@@ -153,14 +137,23 @@ class NoiseSource:
     def _each(self, chunks: Sequence[torch.Tensor], draw: Callable[[_Lane, torch.Tensor, int], None]) -> None:
         """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it."""
         first, self._block = self._block, self._block + _BLOCKS * len(chunks)
-        threads = torch.get_num_threads() if len(chunks) > 1 else 1
+        threads = max(1, min(torch.get_num_threads(), len(chunks) // _WORTH_A_THREAD))
         self._lanes.extend(_Lane() for _ in range(threads - len(self._lanes)))
+        left = deque(range(len(chunks)))  # safe to share between threads
 
-        def run(thread: int) -> None:
-            for i in range(thread, len(chunks), threads):
-                draw(self._lanes[thread], chunks[i], first + i * _BLOCKS)
+        def run(lane: _Lane) -> None:
+            while left:
+                try:
+                    place = left.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                draw(lane, chunks[place], first + place * _BLOCKS)
 
-        if threads > 1:
-            list(_pool(threads).map(run, range(threads)))
-        else:
-            run(0)
+        # The calling thread begins at once; a helper that wakes up late finds less to do, or nothing.
+        helping = [_helpers(threads - 1).submit(run, lane) for lane in self._lanes[1:threads]]
+        try:
+            run(self._lanes[0])
+        finally:
+            for helper in helping:
+                if not helper.cancel():
+                    helper.result()

@@ -83,7 +83,7 @@ def train_privately(
         sums = clipped_gradient_sum(model, row_losses, planned.clip)
         noisy = ledger.noisy_sum(name, sums)
         for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
-            parameter.grad = gradient.div_(expected)
+            parameter.grad = gradient.mul_(1 / expected)
         optimizer.step()
         optimizer.zero_grad()  # the next step does without this one's gradient in memory
         if after_step is not None:

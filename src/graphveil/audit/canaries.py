@@ -1,0 +1,233 @@
+"""Canaries: the worst adjacent pair for each mechanism, as a small graph, and many of them side by side.
+
+Each pair attains the sensitivity that `graphveil.sensitivity` states (docs/theory.md has the proofs of tightness), so
+an attack on it is as strong as an attack can be. Copies share no node: in one release each has noise of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from scipy.optimize import brentq
+
+from graphveil import sensitivity
+from graphveil.levels import Edge, KNeighbor, Level, Node
+from graphveil.mechanisms.sparse import SparseRows
+from graphveil.methods.tables import neighbor_label_counts
+from graphveil.plan import GaussianRelease, Plan
+
+WIDTH = 2
+
+
+@dataclass(frozen=True, eq=False)
+class Canary:
+    """Two adjacent graphs on a few nodes: what each reads, its label and its row of the multiplied table.
+
+    `own` is the replaced node, whose row the adversary never sees; None where all rows must be private.
+    """
+
+    before: np.ndarray
+    after: np.ndarray
+    labels: np.ndarray
+    labels_after: np.ndarray
+    table: np.ndarray
+    table_after: np.ndarray
+    own: int | None
+
+    @property
+    def size(self) -> int:
+        return len(self.before)
+
+    @property
+    def seen(self) -> np.ndarray:
+        """Rows that the adversary sees."""
+        return np.array([row for row in range(self.size) if row != self.own])
+
+
+@dataclass(frozen=True, eq=False)
+class Copies:
+    """One graph of many copies of a canary, each before or after its change."""
+
+    adjacency: SparseRows
+    labels: torch.Tensor
+    table: torch.Tensor
+
+
+Query = Callable[[Copies], torch.Tensor]
+
+
+def with_strangers(canary: Canary, count: int) -> Canary:
+    """The same pair among `count` more nodes that neither read nor are read."""
+
+    def longer(rows: np.ndarray) -> np.ndarray:
+        return np.concatenate([rows, np.zeros((count, *rows.shape[1:]), dtype=rows.dtype)])
+
+    def wider(adjacency: np.ndarray) -> np.ndarray:
+        return np.pad(adjacency, ((0, count), (0, count)))
+
+    return Canary(
+        before=wider(canary.before),
+        after=wider(canary.after),
+        labels=longer(canary.labels),
+        labels_after=longer(canary.labels_after),
+        table=longer(canary.table),
+        table_after=longer(canary.table_after),
+        own=canary.own,
+    )
+
+
+def copies(canary: Canary, coins: np.ndarray) -> Copies:
+    """A copy for each coin, changed where the coin is heads."""
+    shape = (len(coins) * canary.size,) * 2
+    sources, targets = [], []
+    for adjacency, places in ((canary.before, np.flatnonzero(~coins)), (canary.after, np.flatnonzero(coins))):
+        row, column = np.nonzero(adjacency)
+        sources.append((places[:, None] * canary.size + row).ravel())
+        targets.append((places[:, None] * canary.size + column).ravel())
+    ends = (np.concatenate(sources), np.concatenate(targets))
+    matrix = sp.coo_array((np.ones(len(ends[0]), dtype=np.float32), ends), shape=shape).tocsr()
+    labels = np.where(coins[:, None], canary.labels_after, canary.labels).ravel()
+    table = np.where(coins[:, None, None], canary.table_after, canary.table).reshape(-1, canary.table.shape[1])
+    return Copies(SparseRows(matrix), torch.from_numpy(labels), torch.from_numpy(table).float())
+
+
+def multiply(found: Copies) -> torch.Tensor:
+    """A W, as the methods compute it."""
+    return found.adjacency.times(found.table)
+
+
+def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., torch.Tensor]) -> tuple[Canary, Query]:
+    """The worst pair for a release of this plan, and the query that it releases.
+
+    `make_table` holds the rows of W: given a table of long rows and the promised norm.
+    """
+    level, nodes = plan.level, plan.facts.nodes
+    if mechanism.name == "neighbors":
+        tau = _tau(mechanism, level, nodes)
+        classes = plan.facts.classes
+        return _neighbor_labels(level, tau, nodes, classes), lambda found: neighbor_label_counts(
+            found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
+        )
+    if mechanism.name == "release" or isinstance(level, Edge):
+        moved = sensitivity.product_rows(level, 1.0, nodes)
+        if not hides_own_row(plan, mechanism.name):
+            moved = sensitivity.product_full(level, 1.0, nodes)
+        canary = _new_readers(level, nodes)
+        held = make_table(torch.from_numpy(canary.table).float(), mechanism.sensitivity.worst / moved).double().numpy()
+        own = canary.own if hides_own_row(plan, mechanism.name) else None
+        return replace(canary, table=held, table_after=held, own=own), multiply
+    degree = round((mechanism.sensitivity.worst / 2) ** 2)
+    return _turned_row(degree), multiply
+
+
+def hides_own_row(plan: Plan, name: str) -> bool:
+    """Whether the replaced node's own row of this release is kept from the adversary.
+
+    Not at edge level, where no node is replaced; not in tables that others read; and not where the full product is
+    released so that the head is free (public attributes, docs/theory.md, section 2.5).
+    """
+    if isinstance(plan.level, Edge) or name == "neighbors":
+        return False
+    return plan.method != "dpdgc" or any(mechanism.name == "head" for mechanism in plan.mechanisms)
+
+
+def _new_readers(level: Level, nodes: int) -> Canary:
+    """Nodes start (and at node level as many others stop) to read a node, which itself turns to others.
+
+    All rows of the table point the same way, so that the node's own row moves as far as it can.
+    """
+    if isinstance(level, Edge):
+        before, after = np.zeros((2, 2), dtype=int), np.zeros((2, 2), dtype=int)
+        after[0, 1] = 1
+        if level.unit == "undirected":
+            after[1, 0] = 1
+        return _plain(before, after, own=None)
+    if isinstance(level, KNeighbor):
+        appear, vanish = min(level.k, nodes - 1), 0
+    else:
+        assert isinstance(level, Node)
+        appear = min(level.max_degree, nodes - 1)
+        vanish = min(level.max_degree, nodes - 1 - appear)
+    size = 1 + appear + vanish
+    before, after = np.zeros((size, size), dtype=int), np.zeros((size, size), dtype=int)
+    after[1 : 1 + appear, 0] = after[0, 1 : 1 + appear] = 1
+    before[1 + appear :, 0] = 1
+    return _plain(before, after, own=0)
+
+
+def _plain(before: np.ndarray, after: np.ndarray, own: int | None) -> Canary:
+    table = np.zeros((len(before), WIDTH))
+    table[:, 0] = 1.0
+    labels = np.zeros(len(before), dtype=np.int64)
+    return Canary(before, after, labels, labels, table, table, own)
+
+
+def _turned_row(degree: int) -> Canary:
+    """`degree` nodes read a node whose row turns round: the worst pair of GAP's hop (docs/theory.md, section 3)."""
+    adjacency = np.zeros((degree + 1, degree + 1), dtype=int)
+    adjacency[1:, 0] = 1
+    canary = _plain(adjacency, adjacency, own=0)
+    turned = canary.table * (1 - 1e-6)
+    after = turned.copy()
+    after[0] *= -1
+    return replace(canary, table=turned, table_after=after)
+
+
+def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Canary:
+    """Rows that start (or stop) reading r share their other neighbours with r, whose own label turns.
+
+    The construction of docs/theory.md, section 5.3, at the degree that moves the table farthest. Every row of the
+    table is seen: others read it.
+    """
+    if isinstance(level, Edge):
+        return _new_readers(level, nodes)
+    if isinstance(level, KNeighbor):
+        appear, vanish = min(level.k, nodes - 1), 0
+    else:
+        assert isinstance(level, Node)
+        appear = min(level.max_degree, nodes - 1)
+        vanish = min(level.max_degree, nodes - 1 - appear)
+    found = [_shared_readers(appear, vanish, degree, tau, classes) for degree in range(math.ceil(tau**2) + 2)]
+    return max(found, key=lambda canary: _moved(canary, tau, classes))
+
+
+def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: int) -> Canary:
+    changing, shared = appear + vanish, max(degree, int(tau**2), 1)
+    size = 1 + changing + shared
+    before = np.zeros((size, size), dtype=int)
+    before[0, 1 + changing :] = 1
+    before[1 : 1 + changing, 1 + changing : 1 + changing + degree] = 1
+    after = before.copy()
+    after[1 : 1 + appear, 0] = 1
+    before[1 + appear : 1 + changing, 0] = 1
+    labels = np.zeros(size, dtype=np.int64)
+    labels[1 + appear : 1 + changing] = 1 % classes
+    labels_after = labels.copy()
+    labels_after[0] = 1
+    table = np.zeros((size, 1))
+    return Canary(before, after, labels, labels_after, table, table, None)
+
+
+def _moved(canary: Canary, tau: float, classes: int) -> float:
+    def counts(heads: bool) -> torch.Tensor:
+        found = copies(canary, np.array([heads]))
+        everyone = torch.arange(canary.size)
+        return neighbor_label_counts(found.adjacency, found.labels, everyone, classes, tau)
+
+    return float((counts(True) - counts(False)).norm())
+
+
+def _tau(mechanism: GaussianRelease, level: Level, nodes: int) -> float:
+    """The weight bound that gives this sensitivity; a plan does not carry it otherwise."""
+
+    def excess(tau: float) -> float:
+        return sensitivity.neighbor_label_table(level, tau, nodes) - mechanism.sensitivity.worst
+
+    if isinstance(level, Edge):
+        return min(1.0, mechanism.sensitivity.worst / sensitivity.neighbor_label_table(level, 1.0, nodes))
+    return float(brentq(excess, 1e-6, max(4.0, mechanism.sensitivity.worst), xtol=1e-9))

@@ -1,0 +1,158 @@
+"""Ledgers that watch a fit: one writes down what went in and what came out, one plays the outcome back.
+
+Playing a fit back on either of two graphs shows what each would have put into the ledger at every step, given
+everything that the adversary saw: the likelihood of the whole run follows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+
+from graphveil.audit.canaries import hides_own_row
+from graphveil.certificate import Certificate
+from graphveil.errors import InvalidInput
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods import estimator
+from graphveil.plan import ClippedTraining, GaussianRelease, Plan, Responses
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One draw: the mechanism, what the method put in, what the adversary sees."""
+
+    name: str
+    given: torch.Tensor
+    got: torch.Tensor
+
+
+class Recorder(Ledger):
+    """Draws through another ledger and writes everything down."""
+
+    def __init__(self, inner: Ledger) -> None:
+        self.plan, self._inner = inner.plan, inner
+        self.entries: list[Entry] = []
+        self.sampled: list[torch.Tensor | None] = []
+
+    @property
+    def used(self) -> dict[str, int]:
+        return self._inner.used
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        got = self._inner.release(name, value)
+        self.entries.append(Entry(name, value.detach().clone(), got.detach().clone()))
+        return got
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None:
+        self.sampled.append(self._inner.sample(name, rows))
+        return self.sampled[-1]
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        given = _flat(sums)
+        got = self._inner.noisy_sum(name, sums)
+        self.entries.append(Entry(name, given, _flat(got)))
+        return got
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        got = self._inner.respond(name, symbols)
+        self.entries.append(Entry(name, symbols.clone(), got.clone()))
+        return got
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
+        return self._inner.open_responses(name)
+
+    def certificate(self) -> Certificate:
+        return _certificate(self.plan)
+
+
+class Replay(Ledger):
+    """Hands out what a recorded run handed out, and writes down what this run puts in.
+
+    The row of the replaced node in a release is unknown to the adversary, who puts in what the graph at hand would
+    have there without noise.
+    """
+
+    def __init__(self, plan: Plan, recorded: Recorder, own: int | None) -> None:
+        self.plan, self._recorded, self._own = plan, recorded, own
+        self.given: list[torch.Tensor] = []
+        self._draws = 0
+
+    @property
+    def used(self) -> dict[str, int]:
+        return {mechanism.name: 0 for mechanism in self.plan.mechanisms}
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        got = self._next(name, value).clone()
+        if self._own is not None and hides_own_row(self.plan, name):
+            got[self._own] = value[self._own]
+        return got
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None:
+        if self.training(name).sampling_rate < 1:
+            raise InvalidInput("batch_size", name, "a run with sampled batches cannot be played back")
+        return None
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        pieces = self._next(name, _flat(sums)).clone().split([part.numel() for part in sums])
+        return [piece.reshape(part.shape) for piece, part in zip(pieces, sums, strict=True)]
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        return self._next(name, symbols.clone()).clone()
+
+    def certificate(self) -> Certificate:
+        return _certificate(self.plan)
+
+    def _next(self, name: str, given: torch.Tensor) -> torch.Tensor:
+        entry = self._recorded.entries[self._draws]
+        if entry.name != name or entry.got.shape != given.shape:
+            raise InvalidInput("replay", name, f"the recorded run drew {entry.name} here")
+        self._draws += 1
+        self.given.append(given.detach().clone())
+        return entry.got
+
+
+def log_likelihood_ratio(recorded: Recorder, heads: Replay, tails: Replay, own: int | None) -> float:
+    """log Pr[what the adversary saw | heads] - log Pr[the same | tails], given the noise that the ledger draws."""
+    total = 0.0
+    for entry, ours, theirs in zip(recorded.entries, heads.given, tails.given, strict=True):
+        mechanism = recorded.plan[entry.name]
+        if isinstance(mechanism, Responses):
+            agree = (entry.got == ours).double().sum() - (entry.got == theirs).double().sum()
+            total += mechanism.epsilon * float(agree)
+            continue
+        got, ours, theirs = entry.got.double(), ours.double(), theirs.double()
+        if isinstance(mechanism, GaussianRelease) and own is not None and hides_own_row(recorded.plan, entry.name):
+            others = torch.arange(len(got)) != own
+            got, ours, theirs = got[others], ours[others], theirs[others]
+        if isinstance(mechanism, ClippedTraining) and mechanism.group.worst == 0:
+            continue
+        step = ours - theirs
+        if float(step.abs().max()) > 0:
+            std = max(mechanism.noise, 1e-12 * float(step.norm()))
+            total += float((((got - (ours + theirs) / 2) / std) * (step / std)).sum())
+    return total
+
+
+@contextmanager
+def executing(make_ledger: Callable[[Plan, NoiseSource], Ledger]) -> Iterator[None]:
+    """Within this block every fit draws through the ledger that `make_ledger` builds."""
+    before = estimator.Ledger
+    estimator.Ledger = make_ledger  # type: ignore[assignment,misc]
+    try:
+        yield
+    finally:
+        estimator.Ledger = before  # type: ignore[misc]
+
+
+def _flat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([part.detach().reshape(-1) for part in parts])
+
+
+@lru_cache(maxsize=8)
+def _certificate(plan: Plan) -> Certificate:
+    """Looking up library versions takes longer than a small fit; once is enough."""
+    return Certificate.of(plan, "audited run", False)

@@ -1,0 +1,281 @@
+"""`gv.audit`: all attacks that fit a method at a level, and what they found together."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from graphveil import validate
+from graphveil.audit import black_box, bounds
+from graphveil.audit.end_to_end import best_score, run_trials
+from graphveil.audit.mechanism import attack_name, play
+from graphveil.audit.one_run import one_run_scores
+from graphveil.audit.pairs import adjacent_graphs, small_part
+from graphveil.audit.subject import KIND, Subject
+from graphveil.audit.twins import Twin, twin_named
+from graphveil.audit.verdict import AuditReport, Finding
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph, csbm
+from graphveil.levels import KNeighbor, Level, Node, Public, with_unit
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods import method_class
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan
+
+WHITE_BOX = ("release", "table", "gradient", "response", "joint", "one-run", "end-to-end")
+BLACK_BOX = ("links", "membership")
+ATTACKS = WHITE_BOX + BLACK_BOX
+
+CANARIES = 100_000
+FITS = 200
+_SMALL = 60
+_CHEAP = {"steps": 5, "epochs": 5, "hidden": 8}
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A method with its options on a graph, sound or with a twin's mistake in it."""
+
+    cls: type[NodeClassifier]
+    level: Level
+    epsilon: float | None
+    delta: float | str
+    options: dict[str, Any]
+    graph: Graph
+    twin: Twin | None
+
+    def model(self) -> NodeClassifier:
+        """Initial weights are public, so all models of a case start from the same ones."""
+        return self.cls(
+            level=self.level, epsilon=self.epsilon, delta=self.delta, seed=0, show_progress=False, **self.options
+        )
+
+    def plan(self) -> Plan:
+        return self.model().plan(self.graph)
+
+    def subject(self) -> Subject:
+        plan = self.plan()
+        return Subject.sound(plan) if self.twin is None else self.twin.subject(plan)
+
+    def make_ledger(self, plan: Plan, source: NoiseSource) -> Ledger:
+        if self.twin is None:
+            return Ledger(plan, source)
+        return self.twin.make_ledger(self.twin.executed(plan), source)
+
+    def small(self, seed: int) -> Case:
+        """The same method on a part of the graph that is small enough for many fits, with few steps."""
+        level, options = self.level, _CHEAP | dict(self.twin.options if self.twin else ())
+        degree = _SMALL // 4
+        if isinstance(level, Node):
+            level = replace(level, max_degree=min(level.max_degree, degree))
+        for name in ("table", "tau", "response_epsilon", "batch_size", "row_norm", "hops"):
+            if name in self.options:
+                options[name] = self.options[name]
+        if "max_degree" in self.options:
+            options["max_degree"] = degree
+        if isinstance(level, KNeighbor):
+            level = replace(level, k=min(level.k, degree))
+        part = small_part(self.graph, _SMALL, seed, most_links=degree - 1)
+        return replace(self, level=level, options=options, graph=part, delta=self.plan().delta)
+
+
+def audit(
+    method: str | NodeClassifier = "dpdgc",
+    level: Level | None = None,
+    epsilon: float | None = None,
+    *,
+    graph: Graph | None = None,
+    delta: float | str = "auto",
+    attacks: Sequence[str] | None = None,
+    twin: str | Twin | None = None,
+    trials: int | None = None,
+    fits: int | None = None,
+    confidence: float = 0.95,
+    seed: int | None = None,
+    **options: Any,
+) -> AuditReport:
+    """Attack a method at a level with a claimed epsilon, and bound epsilon from below.
+
+    `method` is a name or an estimator that says everything itself. `attacks` are some of `ATTACKS` (all that apply by
+    default), `trials` is the number of canaries of each attack on mechanisms, `fits` that of the end-to-end attack.
+    `twin` puts a known mistake in (`graphveil.audit.twins`). `options` go to the method. The graph is a built-in cSBM
+    unless one is given.
+
+    >>> from graphveil.levels import KNeighbor
+    >>> report = audit("dpdgc", KNeighbor(1), 4.0, attacks=["release"], trials=2000, seed=1)
+    >>> report.verdict, report.lower_bound <= 4.0
+    ('consistent', True)
+    """
+    validate.open_unit("confidence", confidence)
+    canaries = CANARIES if trials is None else validate.count("trials", trials, least=100)
+    fits = FITS if fits is None else validate.count("fits", fits, least=40)
+    case = _case(method, level, epsilon, graph, delta, twin, options)
+    for name in attacks or ():
+        if name not in ATTACKS:
+            raise InvalidInput("attack", name, f"must be one of {', '.join(ATTACKS)}")
+    plan = case.plan()
+    tasks, skipped = _tasks(case, canaries, fits, attacks or ATTACKS)
+    each = 1 - (1 - confidence) / max(1, len(tasks))
+    rng = np.random.default_rng(seed)
+    findings = [task.run(int(rng.integers(2**52)), each) for task in tasks]
+    leaks = []
+    for name in BLACK_BOX:
+        if name in (attacks or ATTACKS):
+            leaks += _leaks(case, name, int(rng.integers(2**52)))
+    if attacks and not findings and not leaks:
+        raise InvalidInput("attack", ", ".join(attacks), f"does not apply: {'; '.join(skipped)}")
+    certified = plan.epsilon
+    asked = case.epsilon if case.epsilon is not None and certified > 0 else certified
+    return AuditReport(
+        method=case.cls.method,
+        level=plan.level,
+        graph=case.graph.name,
+        claimed_epsilon=asked,
+        certified_epsilon=certified,
+        delta=plan.delta,
+        confidence=confidence,
+        findings=tuple(findings),
+        leaks=tuple(leaks),
+        skipped=() if attacks is None else tuple(skipped),
+        twin=case.twin.name if case.twin else None,
+        seed=seed,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """One attack, ready to run: given a seed and a confidence it returns a finding."""
+
+    run: Callable[[int, float], Finding]
+
+
+def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int | None) -> list[Finding]:
+    """The cheap audits: every mechanism of a plan against its own epsilon, and all of them together."""
+    groups = [[mechanism] for mechanism in subject.charged()]
+    if len(groups) > 1:
+        groups.append(subject.charged())
+    each = 1 - (1 - confidence) / max(1, len(groups))
+    rng = np.random.default_rng(seed)
+    return [_mechanism_task(subject, group, trials).run(int(rng.integers(2**52)), each) for group in groups]
+
+
+def _case(
+    method: str | NodeClassifier,
+    level: Level | None,
+    epsilon: float | None,
+    graph: Graph | None,
+    delta: float | str,
+    twin: str | Twin | None,
+    options: dict[str, Any],
+) -> Case:
+    found = twin_named(twin) if isinstance(twin, str) else twin
+    if isinstance(method, NodeClassifier):
+        given = method.get_params()
+        level, epsilon, delta = given["level"], given["epsilon"], given["delta"]
+        ignored = ("level", "epsilon", "delta", "seed", "show_progress")
+        options = {name: value for name, value in given.items() if name not in ignored} | options
+        cls: type[NodeClassifier] = type(method)
+    else:
+        if found is not None and method != found.method:
+            raise InvalidInput("method", method, f"the twin {found.name} is one of {found.method}")
+        cls = method_class(method)
+    if found is not None:
+        level, epsilon = level or found.level, epsilon or found.epsilon
+        options = dict(found.options) | options
+        cls = found.estimator or cls
+    graph = graph if graph is not None else csbm(0.5, n=1000, f=20, seed=0)
+    level = with_unit(level if level is not None else KNeighbor(1), graph.directed)
+    if epsilon is None and not isinstance(level, Public):
+        epsilon = 4.0
+    if isinstance(level, KNeighbor) and cls.method in ("gap", "dp-sage") and options.get("max_degree") is None:
+        options["max_degree"] = _largest_degree(graph) + level.k
+    return Case(cls, level, epsilon, delta, options, graph, found)
+
+
+def _largest_degree(graph: Graph) -> int:
+    """Read off the graph: an audit is about the method, not about this graph's secrets."""
+    both = graph.to_scipy() + graph.to_scipy().T
+    return int(max(1, np.diff(both.indptr).max()))
+
+
+def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tuple[list[Task], list[str]]:
+    if isinstance(case.level, Public):
+        return [], ["attacks on a claim: level none claims nothing"]
+    subject = case.subject()
+    charged = subject.charged()
+    tasks, skipped = [], []
+    for mechanism in charged:
+        if attack_name(mechanism) in attacks:
+            tasks.append(_mechanism_task(subject, [mechanism], canaries))
+    for name in ("release", "table", "gradient", "response"):
+        if name in attacks and not any(attack_name(mechanism) == name for mechanism in charged):
+            skipped.append(f"{name}: {case.cls.method} has no such mechanism here")
+    if ("joint" in attacks and len(charged) > 1) or ("joint" in attacks and charged and not tasks):
+        tasks.append(_mechanism_task(subject, charged, canaries))
+    sampled = any(isinstance(m, ClippedTraining) and m.sampling_rate < 1 for m in charged)
+    released = any(isinstance(m, GaussianRelease) and m.name != "neighbors" for m in charged)
+    if "one-run" in attacks:
+        if released and not sampled and _room(case) >= 40:
+            tasks.append(Task(lambda seed, each: _one_run(case, subject, seed, each)))
+        else:
+            skipped.append("one-run: needs released tables, full batches and room for 40 canaries")
+    if "end-to-end" in attacks:
+        if case.cls.method == "randedge":
+            skipped.append("end-to-end: randomised edges are audited bit by bit")
+        else:
+            tasks.append(Task(lambda seed, each: _end_to_end(case, fits, seed, each)))
+    return tasks, skipped
+
+
+def _room(case: Case) -> int:
+    level = case.level
+    readers = level.k if isinstance(level, KNeighbor) else level.max_degree if isinstance(level, Node) else 1
+    return case.graph.num_nodes // (readers + 1) if readers else 0
+
+
+def _mechanism_task(subject: Subject, mechanisms: list[Mechanism], trials: int) -> Task:
+    names = [mechanism.name for mechanism in mechanisms]
+
+    def run(seed: int, each: float) -> Finding:
+        start = time.perf_counter()
+        scores = play(subject, mechanisms, trials, seed)
+        claim = subject.claim(names)
+        bound = bounds.lower_bound(scores, subject.claimed.delta, each, claim)
+        attack = attack_name(mechanisms[0]) if len(mechanisms) == 1 else "joint"
+        claimed = claim.epsilon(subject.claimed.delta)
+        return Finding(attack, " + ".join(names), claimed, bound, scores, time.perf_counter() - start)
+
+    return Task(run)
+
+
+def _one_run(case: Case, subject: Subject, seed: int, each: float) -> Finding:
+    start = time.perf_counter()
+    few = replace(case, options=case.options | {"steps": min(20, case.options.get("steps", 20))})
+    scores = one_run_scores(few.model, case.graph, case.level, seed, case.make_ledger)
+    bound = bounds.one_run_bound(scores, subject.claimed.delta, each)
+    return Finding("one-run", "one fit", few.plan().epsilon, bound, scores, time.perf_counter() - start)
+
+
+def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
+    start = time.perf_counter()
+    small = case.small(seed)
+    validation = case.twin is not None and case.twin.validation  # validation labels never reach the ledger
+    pair = adjacent_graphs(small.graph, small.level, seed, validation=validation)
+    plan = small.plan()
+    trials = run_trials(small.model, pair, fits, seed, small.make_ledger, replay=not validation)
+    claim = plan.composition(KIND)
+    name, scores = best_score(trials, plan.delta, each, claim)
+    bound = bounds.lower_bound(scores, plan.delta, each, claim)
+    target = f"{fits} fits by {name}"
+    return Finding("end-to-end", target, plan.epsilon, bound, scores, time.perf_counter() - start)
+
+
+def _leaks(case: Case, name: str, seed: int) -> list[black_box.Leak]:
+    arguments = (case.model, case.graph, case.level, seed, case.make_ledger)
+    if name == "links":
+        return black_box.steal_links(*arguments)
+    return [black_box.infer_membership(*arguments)]

@@ -1,0 +1,192 @@
+"""The long audit: every method at every level, sound and broken, on several graphs, as a table in Markdown and JSON.
+
+Each finished row is written down at once, and a run that was stopped goes on where it was.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphveil import __version__
+from graphveil.audit.run import audit
+from graphveil.audit.twins import TWINS
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph, csbm, load_dataset
+from graphveil.levels import Edge, KNeighbor, Level, Node, Public
+
+GRAPHS = ("csbm", "cora", "chameleon")
+EPSILON = 4.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table before it is run."""
+
+    graph: str
+    method: str
+    level: Level
+    epsilon: float | None
+    twin: str | None = None
+    options: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def key(self) -> str:
+        return "/".join(map(str, (self.graph, self.method, self.level, self.epsilon, self.twin, self.options)))
+
+
+def rows(graph: str, largest_degree: int) -> Iterator[Row]:
+    """Every method at every level that it protects, then every twin where it shows, then no protection at all."""
+    node = Node(largest_degree)
+    promise = (("max_degree", largest_degree + 1),)
+    for level in (Edge(), KNeighbor(1), KNeighbor(5), node):
+        yield Row(graph, "dpdgc", level, EPSILON)
+    for level in (KNeighbor(1), node):
+        yield Row(graph, "dpdgc", level, EPSILON, options=(("table", "labels+neighbors"),))
+    yield Row(graph, "gap", Edge(), EPSILON)
+    yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
+    yield Row(graph, "gap", node, EPSILON)
+    yield Row(graph, "mlp", Edge(), EPSILON)
+    yield Row(graph, "mlp", KNeighbor(1), EPSILON)
+    yield Row(graph, "randedge", Edge(), EPSILON)
+    yield Row(graph, "dp-sage", KNeighbor(1), EPSILON, options=promise)
+    yield Row(graph, "dp-sage", node, EPSILON)
+    for twin in TWINS.values():
+        yield Row(graph, twin.method, twin.level, twin.epsilon, twin.name)
+    for method in ("dpdgc", "sage", "mlp"):
+        yield Row(graph, method, Public(), None)
+
+
+def run(
+    out: Path, *, root: Path | None = None, seed: int = 0, quick: bool = False, graphs: tuple[str, ...] = GRAPHS
+) -> Path:
+    """Run what is missing and write audit.md; `quick`: the built-in graph, few canaries, no membership inference."""
+    if quick:
+        graphs = graphs[:1]
+    out.mkdir(parents=True, exist_ok=True)
+    journal = out / ("quick.jsonl" if quick else "audit.jsonl")
+    done = {found["key"]: found for found in _lines(journal)}
+    for name in graphs:
+        graph = _graph(name, root)
+        for row in rows(name, _largest_degree(graph)):
+            if row.key in done:
+                continue
+            done[row.key] = found = _run(row, graph, seed, quick)
+            with journal.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+            print(f"{row.key}: {found['verdict']}, at least {found['lower_bound']:.3g}", file=sys.stderr)
+    page = journal.with_suffix(".md")
+    page.write_text(_page(list(done.values()), quick))
+    return page
+
+
+def _run(row: Row, graph: Graph, seed: int, quick: bool) -> dict[str, Any]:
+    start = time.perf_counter()
+    report = audit(
+        row.method,
+        row.level,
+        row.epsilon,
+        graph=graph,
+        twin=row.twin,
+        attacks=_attacks(row, quick),
+        trials=20_000 if quick else None,
+        fits=60 if quick and row.twin is None else None,
+        seed=seed,
+        **dict(row.options),
+    )
+    words = {"key": row.key, "options": dict(row.options), "seconds": round(time.perf_counter() - start, 1)}
+    return report.to_dict() | words | {"graph": row.graph, "version": __version__}
+
+
+def _attacks(row: Row, quick: bool) -> list[str] | None:
+    if row.twin is not None:
+        attack = TWINS[row.twin].attack
+        return [attack, "joint"] if attack not in ("joint", "end-to-end") else [attack]
+    if not quick:
+        return None
+    if isinstance(row.level, Public):
+        return ["links"]
+    return ["release", "table", "gradient", "response", "joint", "links"]
+
+
+def _graph(name: str, root: Path | None) -> Graph:
+    return csbm(0.5, n=1000, f=20, seed=0) if name == "csbm" else load_dataset(name, root=root, seed=0)
+
+
+def _largest_degree(graph: Graph) -> int:
+    both = graph.to_scipy() + graph.to_scipy().T
+    return int((both.indptr[1:] - both.indptr[:-1]).max())
+
+
+def _lines(journal: Path) -> list[dict[str, Any]]:
+    if not journal.exists():
+        return []
+    try:
+        return [json.loads(line) for line in journal.read_text().splitlines() if line.strip()]
+    except json.JSONDecodeError as error:
+        raise InvalidInput("out", str(journal), f"is damaged: {error}") from None
+
+
+def _page(found: list[dict[str, Any]], quick: bool) -> str:
+    lines = [
+        "# Audit",
+        "",
+        "Written by `graphveil audit --all`" + (" with few canaries." if quick else "."),
+        "A lower bound above the claim is a violation. `docs/audit.md` says what is attacked and what a bound means.",
+        "",
+        "| graph | method | level | variant | claimed | at least | by | verdict | links AUC (TPR) | member AUC (TPR) |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_line(row) for row in found]
+    sound = [row for row in found if row["twin"] is None and row["claimed_epsilon"] is not None]
+    broken = [row for row in found if row["twin"] is not None]
+    lines += [
+        "",
+        f"Sound: {sum(row['verdict'] == 'consistent' for row in sound)} of {len(sound)} consistent. "
+        f"Broken: {sum(row['verdict'] == 'violated' for row in broken)} of {len(broken)} flagged. "
+        "TPR: true positives at 0.1 % false positives.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(row: dict[str, Any]) -> str:
+    level = {key: value for key, value in row["level"].items() if key != "name" and value is not None}
+    words = ", ".join(f"{key} {value}" for key, value in level.items() if key != "attributes")
+    worst = max(row["attacks"], key=lambda a: a["lower_bound"] - a["claimed_epsilon"], default=None)
+    if row["verdict"] == "consistent":
+        worst = max(row["attacks"], key=lambda a: a["lower_bound"], default=None)
+    claimed = "none" if row["claimed_epsilon"] is None else f"{row['claimed_epsilon']:.3g}"
+    if worst is not None and row["verdict"] == "violated":
+        claimed = f"{worst['claimed_epsilon']:.3g}"
+    cells = [
+        row["graph"],
+        row["method"] + (f" ({row['options']['table']})" if "table" in row["options"] else ""),
+        row["level"]["name"] + (f" ({words})" if words else ""),
+        _variant(row),
+        claimed,
+        "" if worst is None else f"{worst['lower_bound']:.3f}",
+        "" if worst is None else f"{worst['attack']}: {worst['target']}",
+        row["verdict"] if row["claimed_epsilon"] is not None else "",
+        _best_leak(row, "links"),
+        _best_leak(row, "membership"),
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _variant(row: dict[str, Any]) -> str:
+    if row["twin"] is not None:
+        return f"**{row['twin']}**"
+    return "no protection" if row["claimed_epsilon"] is None else "sound"
+
+
+def _best_leak(row: dict[str, Any], attack: str) -> str:
+    leaks = [leak for leak in row["black_box"] if leak["attack"] == attack]
+    if not leaks:
+        return ""
+    best = max(leaks, key=lambda leak: leak["auc"])
+    return f"{best['auc']:.3f} ({best['tpr_at_0.1%_fpr']:.2%}, {best['statistic']})"

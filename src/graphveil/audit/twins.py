@@ -1,0 +1,298 @@
+"""Broken twins: methods that claim what the sound ones claim and do not keep it, each by one plausible mistake.
+
+An audit that has never flagged anything proves nothing; every twin here must be flagged by the attack it names.
+docs/audit.md has the table. Never use them for anything else.
+
+>>> TWINS["published"].attack, TWINS["published"].epsilon
+('end-to-end', 1.0)
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphveil.audit.subject import MakeLedger, Subject, as_released, held_at
+from graphveil.errors import InvalidInput
+from graphveil.levels import Edge, KNeighbor, Level, Node
+from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.sparse import SparseRows
+from graphveil.methods.dpdgc import DPDGC
+from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.mlp import MLP
+from graphveil.methods.networks import Embedding
+from graphveil.methods.training import Logits, train_privately
+from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+
+# How often the twin that draws anew is asked.
+QUERIES = 20
+
+
+@dataclass(frozen=True)
+class Twin:
+    """One mistake: where it shows, and what it replaces in a sound method.
+
+    `executed` turns the claimed plan into the one that is really drawn; `estimator` is the method with the mistake in
+    it, for end-to-end attacks. `attack` flags it at `level` and `epsilon`.
+    """
+
+    name: str
+    mistake: str
+    attack: str
+    level: Level
+    epsilon: float
+    method: str = "dpdgc"
+    executed: Callable[[Plan], Plan] = lambda plan: plan
+    make_ledger: MakeLedger = Ledger
+    make_table: Callable[[torch.Tensor, float], torch.Tensor] = held_at
+    publish: Callable[[torch.Tensor], torch.Tensor] = as_released
+    estimator: type[NodeClassifier] | None = None
+    options: tuple[tuple[str, object], ...] = ()
+    validation: bool = False
+
+    def subject(self, plan: Plan) -> Subject:
+        return Subject(plan, self.executed(plan), self.make_ledger, self.make_table, self.publish)
+
+
+def twin_named(name: str) -> Twin:
+    if name not in TWINS:
+        raise InvalidInput("twin", name, f"must be one of {', '.join(TWINS)}")
+    return TWINS[name]
+
+
+def _changed(plan: Plan, change: Callable[[Mechanism], Mechanism]) -> Plan:
+    return replace(plan, mechanisms=tuple(change(mechanism) for mechanism in plan.mechanisms))
+
+
+def for_rows_of_1e_8(plan: Plan) -> Plan:
+    """Noise on Z for rows of W of norm 1e-8."""
+    return _changed(plan, lambda m: m.scaled(1e-8) if m.name == "release" else m)
+
+
+def square_root_of_group(plan: Plan) -> Plan:
+    """Training noise for sqrt(g) rows where g change."""
+
+    def change(mechanism: Mechanism) -> Mechanism:
+        if isinstance(mechanism, ClippedTraining) and mechanism.group.worst > 0:
+            return mechanism.scaled(1 / math.sqrt(mechanism.group.worst))
+        return mechanism
+
+    return _changed(plan, change)
+
+
+def one_neighborhood(plan: Plan) -> Plan:
+    """Noise for D + 1 training rows and D entries, where 2D + 1 and 2D change."""
+    if not isinstance(plan.level, Node):
+        raise InvalidInput("level", plan.level, "this twin is about the node level")
+    degree = plan.level.max_degree
+
+    def change(mechanism: Mechanism) -> Mechanism:
+        if isinstance(mechanism, ClippedTraining) and mechanism.group.worst > 1:
+            return mechanism.scaled((degree + 1) / mechanism.group.worst)
+        return mechanism.scaled(math.sqrt(0.5)) if mechanism.name == "release" else mechanism
+
+    return _changed(plan, change)
+
+
+def half_the_noise(plan: Plan) -> Plan:
+    return _changed(plan, lambda m: m.scaled(0.5))
+
+
+def added_instead_of_replaced(plan: Plan) -> Plan:
+    """Training noise for a row that is added or removed (C), where one is replaced (2C)."""
+    return _changed(plan, lambda m: m.scaled(0.5) if isinstance(m, ClippedTraining) else m)
+
+
+def without_release(plan: Plan) -> Plan:
+    """Calibrated as if the release were free: the others get its part of the budget, and it is drawn all the same."""
+    others = replace(plan, mechanisms=tuple(m for m in plan.mechanisms if m.name != "release"))
+    calibrated = others.calibrated(plan.epsilon)
+    return _changed(plan, lambda m: m if m.name == "release" else calibrated[m.name])
+
+
+class PlainFloats(Ledger):
+    """Adds noise in floating point, as the published code does; the lattice refuses to hide so much in so little."""
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        mechanism = self._book(name, GaussianRelease)
+        return (value.double() + mechanism.noise * self._source.normal(*value.shape)).to(value.dtype)
+
+
+class DrawnAnew(Ledger):
+    """Draws fresh noise whenever it is asked for the same table; the adversary asks `QUERIES` times and averages."""
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        answers = [super(DrawnAnew, self).release(name, value).double() for _ in range(QUERIES)]
+        return torch.stack(answers).mean(0).to(value.dtype)
+
+    def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
+        return self.plan[name]
+
+
+class Talkative(Ledger):
+    """Takes a response's epsilon for its noise parameter: truth with 1 - e^-epsilon, otherwise any symbol."""
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        mechanism = self._book(name, Responses)
+        assert isinstance(mechanism, Responses)
+        keep = self._source.uniform(*symbols.shape) < 1 - math.exp(-mechanism.epsilon)
+        return torch.where(keep, symbols, self._source.integers(mechanism.classes, *symbols.shape))
+
+
+def centred(tables: torch.Tensor) -> torch.Tensor:
+    """Every table with its columns centred over the nodes. The rows then sum to zero: the others give each one away."""
+    return tables - tables.mean(dim=-2, keepdim=True)
+
+
+def as_trained(table: torch.Tensor, norm: float) -> torch.Tensor:
+    """Rows of W as training leaves them, of norm 0.3 or so (docs/theory.md, section 7.2), whatever norm is promised."""
+    del norm
+    return 0.3 * table
+
+
+class NotNormalised(DPDGC):
+    """The published implementation: the normalised W is written to a copy, and the release multiplies the other one."""
+
+    def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+        model = Embedding(data.nodes, self.hidden, data.classes)
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return model(data.adjacency if rows is None else data.adjacency[rows])
+
+        rate = self._private_rate(data)
+        train_privately(model, logits, data.target, ledger, "embedding", learning_rate=rate, show=self.show_progress)
+        with torch.no_grad():
+            self._table, self._bias = model.layer.weight.detach(), model.layer.bias.detach()
+            return ledger.release("release", data.adjacency.times(self._table)) + self._bias
+
+
+class BestEpoch(MLP):
+    """Keeps the epoch with the best validation accuracy: the choice depends on private labels and is not paid for."""
+
+    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: Ledger, name: str) -> None:
+        best: list[tuple[float, dict[str, torch.Tensor]]] = []
+
+        @torch.no_grad()
+        def keep_best() -> None:
+            guess = logits(data.target.validation).argmax(1)
+            accuracy = float((guess == data.target.labels[data.target.validation]).float().mean())
+            if not best or accuracy > best[0][0]:
+                best[:] = [(accuracy, copy.deepcopy(model.state_dict()))]
+
+        rate = self._private_rate(data)
+        train_privately(
+            model, logits, data.target, ledger, name, learning_rate=rate, show=self.show_progress, after_step=keep_best
+        )
+        model.load_state_dict(best[0][1])
+
+
+class ShiftedLabels(DPDGC):
+    """A loader that drops empty rows of A: every later row is trained with the label of another node."""
+
+    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+        rows = data.adjacency.matrix
+        kept = sp.csr_array(rows[np.diff(rows.indptr) > 0])
+        missing = data.nodes - kept.shape[0]
+        data.adjacency = SparseRows(sp.csr_array(sp.vstack([kept, sp.csr_array((missing, data.nodes))])))
+        return super()._fit(data, ledger)
+
+
+_NEIGHBOR = KNeighbor(5)
+_TABLE = (("table", "labels"),)
+_EVERY = (
+    Twin(
+        "published",
+        "rows of W are never normalised and the noise on Z is scaled for rows of 1e-8, as in the published code",
+        "end-to-end",
+        KNeighbor(1),
+        1.0,
+        executed=for_rows_of_1e_8,
+        make_ledger=PlainFloats,
+        make_table=as_trained,
+        estimator=NotNormalised,
+    ),
+    Twin(
+        "square-root-group",
+        "training noise for sqrt(k + 1) rows instead of k + 1",
+        "gradient",
+        _NEIGHBOR,
+        4.0,
+        executed=square_root_of_group,
+    ),
+    Twin(
+        "one-neighbourhood",
+        "noise for D + 1 rows instead of 2D + 1",
+        "gradient",
+        Node(8),
+        4.0,
+        executed=one_neighborhood,
+    ),
+    Twin("halved-noise", "half of the planned noise", "joint", KNeighbor(1), 4.0, executed=half_the_noise),
+    Twin(
+        "redrawn-noise",
+        f"fresh noise for every query; {QUERIES} answers are averaged",
+        "release",
+        KNeighbor(1),
+        4.0,
+        make_ledger=DrawnAnew,
+    ),
+    Twin(
+        "best-epoch",
+        "the epoch with the best validation accuracy is kept",
+        "end-to-end",
+        KNeighbor(1),
+        1.0,
+        method="mlp",
+        estimator=BestEpoch,
+        options=(("steps", 30), ("learning_rate", 1.0)),
+        validation=True,
+    ),
+    Twin(
+        "shifted-labels",
+        "empty rows are dropped, which shifts labels against rows",
+        "end-to-end",
+        KNeighbor(1),
+        1.0,
+        estimator=ShiftedLabels,
+    ),
+    Twin(
+        "centred-rows",
+        "Z is centred over all nodes before others read it",
+        "release",
+        _NEIGHBOR,
+        4.0,
+        publish=centred,
+    ),
+    Twin(
+        "add-or-remove",
+        "training noise for an added or removed row instead of a replaced one",
+        "gradient",
+        KNeighbor(1),
+        4.0,
+        executed=added_instead_of_replaced,
+    ),
+    Twin(
+        "forgotten-release",
+        "the release is drawn but left out of the composition",
+        "joint",
+        Edge("undirected"),
+        4.0,
+        executed=without_release,
+    ),
+    Twin(
+        "talkative-response",
+        "a response's epsilon is taken for its noise parameter",
+        "response",
+        KNeighbor(1),
+        4.0,
+        make_ledger=Talkative,
+        options=_TABLE,
+    ),
+)
+TWINS: dict[str, Twin] = {twin.name: twin for twin in _EVERY}

@@ -1,0 +1,137 @@
+"""What an audit found: a lower bound beside every claim, and a verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphveil.audit.black_box import Leak
+from graphveil.audit.bounds import Bound
+from graphveil.audit.scores import Scores
+from graphveil.levels import Level, describe, level_to_dict
+
+Verdict = Literal["consistent", "violated"]
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """One attack on one claim."""
+
+    attack: str
+    target: str
+    claimed_epsilon: float
+    bound: Bound
+    scores: Scores
+    seconds: float
+
+    @property
+    def verdict(self) -> Verdict:
+        return "violated" if self.bound.epsilon > self.claimed_epsilon else "consistent"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attack": self.attack,
+            "target": self.target,
+            "claimed_epsilon": self.claimed_epsilon,
+            "lower_bound": self.bound.epsilon,
+            "confidence": self.bound.confidence,
+            "verdict": self.verdict,
+            "bound": self.bound.kind,
+            "trials": len(self.scores),
+            "held_out": self.bound.trials,
+            "true_positive_rate": self.bound.true_positive_rate,
+            "false_positive_rate": self.bound.false_positive_rate,
+            "auc": self.scores.auc,
+            "seconds": round(self.seconds, 3),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class AuditReport:
+    """All findings of one audit.
+
+    Formal guarantee: if the method keeps its claim, `verdict` is "violated" with probability at most
+    1 - `confidence`: each of the findings has its part of that error.
+    """
+
+    method: str
+    level: Level
+    graph: str
+    claimed_epsilon: float
+    certified_epsilon: float
+    delta: float
+    confidence: float
+    findings: tuple[Finding, ...]
+    leaks: tuple[Leak, ...] = ()
+    skipped: tuple[str, ...] = ()
+    twin: str | None = None
+    seed: int | None = None
+
+    @property
+    def lower_bound(self) -> float:
+        """The largest of all bounds: what a part costs, the whole costs too."""
+        return max((finding.bound.epsilon for finding in self.findings), default=0.0)
+
+    @property
+    def verdict(self) -> Verdict:
+        broken = self.lower_bound > self.claimed_epsilon or any(f.verdict == "violated" for f in self.findings)
+        return "violated" if broken else "consistent"
+
+    @property
+    def worst(self) -> Finding | None:
+        """The finding that stands out most against its claim."""
+        return max(self.findings, key=lambda f: f.bound.epsilon - f.claimed_epsilon, default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method,
+            "twin": self.twin,
+            "level": level_to_dict(self.level),
+            "graph": self.graph,
+            "claimed_epsilon": _finite(self.claimed_epsilon),
+            "certified_epsilon": _finite(self.certified_epsilon),
+            "delta": self.delta,
+            "lower_bound": self.lower_bound,
+            "confidence": self.confidence,
+            "verdict": self.verdict,
+            "attacks": [finding.to_dict() for finding in self.findings],
+            "black_box": [leak.to_dict() for leak in self.leaks],
+            "skipped": list(self.skipped),
+            "seed": self.seed,
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def __str__(self) -> str:
+        name = self.method if self.twin is None else f"{self.method}, broken twin {self.twin}"
+        lines = [
+            f"AUDIT of {name} on {self.graph}",
+            f"  {describe(self.level)}",
+            f"  claimed: epsilon {self.claimed_epsilon:.4g} at delta {self.delta:.3g}",
+            f"  audited: epsilon is at least {self.lower_bound:.4g}, with {self.confidence:.3g} confidence",
+            f"  verdict: {self.verdict.upper()}",
+            "",
+        ]
+        if self.findings:
+            lines.append("  attack      on                    claimed  at least  bound             AUC    trials")
+        for f in self.findings:
+            mark = "  <-- VIOLATED" if f.verdict == "violated" else ""
+            lines.append(
+                f"  {f.attack:<11} {f.target:<21} {f.claimed_epsilon:>7.3f}  {f.bound.epsilon:>8.3f}  "
+                f"{f.bound.kind:<16}  {f.scores.auc:.3f}  {len(f.scores):>6}{mark}"
+            )
+        for leak in self.leaks:
+            found = leak.to_dict()
+            lines.append(
+                f"  by predictions alone, {leak.attack} ({leak.statistic}): AUC {found['auc']:.3f}, "
+                f"{found['tpr_at_0.1%_fpr']:.2%} found at 0.1 % false positives"
+            )
+        lines += [f"  not run: {reason}" for reason in self.skipped]
+        return "\n".join(lines)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

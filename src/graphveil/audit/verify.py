@@ -1,0 +1,221 @@
+"""Does a run folder keep what its certificate says? Recompute, compare, and play the cheap audits."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphveil.audit.run import audit_mechanisms
+from graphveil.audit.subject import Subject
+from graphveil.audit.verdict import Finding
+from graphveil.certificate import Certificate
+from graphveil.errors import GraphveilError, InvalidInput
+from graphveil.levels import Edge, Node, Public
+from graphveil.methods.plans import Settings, make_plan
+from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Responses
+
+_TOLERANCE = 1e-6
+CANARIES = 20_000
+CONFIDENCE = 0.999
+
+
+@dataclass(frozen=True, eq=False)
+class Verification:
+    """What is wrong with a run, if anything."""
+
+    problems: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "problems": list(self.problems),
+            "audits": [finding.to_dict() for finding in self.findings],
+        }
+
+
+def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
+    """Check the run folder that `graphveil train --out` wrote.
+
+    Formal guarantee: none beyond the certificate's own. It says that the certificate's figures follow from its
+    mechanisms by both accountants, that the mechanisms are those of the method at the level, that the other files
+    belong to it, and that the library's mechanisms, at the certified noise, survive their audits.
+    """
+    certificate = _certificate(run)
+    problems = check_certificate(certificate)
+    problems += [*_text(run, certificate), *_metrics(run, certificate), *_predictions(run, certificate)]
+    findings: list[Finding] = []
+    if audits and not isinstance(certificate.level, Public) and not problems:
+        findings = audit_mechanisms(Subject.sound(certificate.plan()), CANARIES, CONFIDENCE, seed)
+        problems += [
+            f"audit: {f.attack} on {f.target} shows epsilon >= {f.bound.epsilon:.4g}, claimed {f.claimed_epsilon:.4g}"
+            for f in findings
+            if f.verdict == "violated"
+        ]
+    return Verification(tuple(problems), tuple(findings))
+
+
+def check_certificate(certificate: Certificate) -> list[str]:
+    """What is wrong with a certificate by itself."""
+    return [*_figures(certificate), *_mechanisms(certificate)]
+
+
+def _certificate(run: Path) -> Certificate:
+    """The certificate, or an error: without one there is nothing to check."""
+    if not run.is_dir():
+        raise InvalidInput("run", str(run), "is not a folder")
+    return Certificate.from_json(_read(run / "certificate.json"))
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput("run", str(path), f"cannot be read: {error}") from None
+
+
+def _figures(certificate: Certificate) -> Iterator[str]:
+    """Epsilon from the mechanisms, by both accountants."""
+    plan = certificate.plan()
+    by_kind = {str(kind): value for kind, value in plan.epsilon_by_kind().items()}
+    stated = [
+        ("epsilon", certificate.epsilon, max(by_kind.values())),
+        ("Rényi epsilon", certificate.rdp_epsilon, plan.rdp_epsilon),
+    ]
+    for kind, value in by_kind.items():
+        stated.append((f"epsilon of {kind} nodes", certificate.epsilon_by_kind.get(kind, math.nan), value))
+    for name, claimed, found in stated:
+        if not _close(claimed, found):
+            yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {found:.6g}"
+    if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
+        yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
+
+
+def _mechanisms(certificate: Certificate) -> Iterator[str]:
+    """The method's own plan at this level has these mechanisms, with these sensitivities."""
+    try:
+        expected = make_plan(
+            certificate.method,
+            certificate.level,
+            certificate.facts,
+            epsilon=None if isinstance(certificate.level, Public) else 1.0,
+            delta=certificate.delta,
+            settings=_settings(certificate),
+        ).mechanisms
+    except GraphveilError as error:
+        yield f"certificate: {certificate.method} has no such plan ({error})"
+        return
+    names, found = [m.name for m in expected], [m.name for m in certificate.mechanisms]
+    if names != found:
+        listed, wanted = (", ".join(each) or "none" for each in (found, names))
+        yield f"certificate: lists the mechanisms {listed}; the method has {wanted}"
+        return
+    for ours, theirs in zip(expected, certificate.mechanisms, strict=True):
+        if ours.type != theirs.type:
+            yield f"certificate: {theirs.name} is a {theirs.type}; the method has a {ours.type}"
+        elif _is_fixed(certificate, ours) and not (
+            _close(ours.sensitivity.training, theirs.sensitivity.training)
+            and _close(ours.sensitivity.unlabelled, theirs.sensitivity.unlabelled)
+        ):
+            yield (
+                f"certificate: {theirs.name} has sensitivity {theirs.sensitivity.worst:.6g}; "
+                f"at this level it is {ours.sensitivity.worst:.6g}"
+            )
+
+
+def _settings(certificate: Certificate) -> Settings:
+    """The settings that the mechanisms show."""
+    by_name = {mechanism.name: mechanism for mechanism in certificate.mechanisms}
+    trained = next((m for m in certificate.mechanisms if isinstance(m, ClippedTraining)), None)
+    hops = by_name.get("hops")
+    aggregation = by_name.get("aggregation")
+    tables = [name for name in ("labels", "neighbors") if name in by_name]
+    table = "+".join(tables) if tables else "trained" if "embedding" in by_name else "labels"
+    gaussian = [m for m in (hops, aggregation) if isinstance(m, GaussianRelease)]
+    return Settings(
+        steps=trained.steps if trained else 100,
+        clip=trained.clip if trained else 1.0,
+        hops=hops.uses if isinstance(hops, GaussianRelease) else 2,
+        layers=aggregation.uses if isinstance(aggregation, GaussianRelease) else 1,
+        max_degree=max((round((m.sensitivity.worst / 2) ** 2) for m in gaussian), default=None),
+        table=table,
+    )
+
+
+def _is_fixed(certificate: Certificate, mechanism: Mechanism) -> bool:
+    """Whether the level alone says the sensitivity; a row norm or tau of one's own is not written down elsewhere."""
+    if isinstance(mechanism, ClippedTraining | Responses):
+        return True
+    return mechanism.name in ("hops", "aggregation") and isinstance(certificate.level, Edge | Node)
+
+
+def _text(run: Path, certificate: Certificate) -> Iterator[str]:
+    path = run / "certificate.txt"
+    if not path.exists():
+        yield "certificate.txt: is missing"
+    elif _read(path).strip() != str(certificate).strip():
+        yield "certificate.txt: does not say what certificate.json says"
+
+
+def _metrics(run: Path, certificate: Certificate) -> Iterator[str]:
+    path = run / "metrics.json"
+    if not path.exists():
+        yield "metrics.json: is missing"
+        return
+    try:
+        metrics = json.loads(_read(path))
+    except json.JSONDecodeError as error:
+        yield f"metrics.json: is not JSON ({error})"
+        return
+    if not isinstance(metrics, dict):
+        yield "metrics.json: is not an object"
+        return
+    stated = certificate.to_dict()
+    if metrics.get("certificate") != stated:
+        yield "metrics.json: carries another certificate"
+    for name in ("epsilon", "delta", "method"):
+        if metrics.get(name) != stated[name]:
+            yield f"metrics.json: {name} is {metrics.get(name)!r}, the certificate says {stated[name]!r}"
+    for name in ("test_accuracy", "val_accuracy"):
+        value = metrics.get(name)
+        if value is not None and not (isinstance(value, int | float) and 0 <= value <= 1):
+            yield f"metrics.json: {name} is {value!r}"
+
+
+def _predictions(run: Path, certificate: Certificate) -> Iterator[str]:
+    path = run / "predictions.csv"
+    if not path.exists():
+        yield "predictions.csv: is missing"
+        return
+    table = list(csv.reader(_read(path).splitlines()))
+    facts = certificate.facts
+    header = ["node", *(f"class_{index}" for index in range(facts.classes))]
+    if not table or table[0] != header:
+        yield f"predictions.csv: its columns are not node and {facts.classes} classes"
+        return
+    if len(table) - 1 != facts.nodes:
+        yield f"predictions.csv: has {len(table) - 1} nodes, the certificate says {facts.nodes}"
+        return
+    for number, row in enumerate(table[1:]):
+        try:
+            values = [float(cell) for cell in row[1:]]
+            good = row[0] == str(number) and len(values) == facts.classes and abs(sum(values) - 1) < 1e-3
+            good = good and all(0 <= value <= 1 for value in values)
+        except (ValueError, IndexError):
+            good = False
+        if not good:
+            yield f"predictions.csv: row {number} is not the node's number and {facts.classes} probabilities"
+            return
+
+
+def _close(claimed: float, found: float) -> bool:
+    return claimed == found or math.isclose(claimed, found, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
