@@ -6,6 +6,8 @@ import time
 from itertools import count
 from statistics import median
 
+import torch
+
 import graphveil as gv
 from benchmarks.dense_peer import HIDDEN, DenseTraining, embedding_training
 from benchmarks.fresh_process import in_fresh_process
@@ -63,9 +65,14 @@ def step_times(graph: gv.Graph, batch: int, blocks: int) -> tuple[StepTimes, lis
     peer: list[float] = []
     steps = count()
 
+    everyone = torch.get_num_threads()
+
     def between() -> None:
         if next(steps) % _OURS == 0:
+            ours_alone = torch.get_num_threads()
+            torch.set_num_threads(everyone)  # our small steps keep to one thread; the peer has all of them
             peer.extend([timed_step(dense) for _ in range(_PEERS)])
+            torch.set_num_threads(ours_alone)
 
     ours = StepTimes("embedding", between)
     with watching(ours):

@@ -122,10 +122,10 @@ def directed_graph():
 
 
 CASES = [
-    ("dpdgc", gv.KNeighbor(3)),
-    ("dpdgc", gv.KNeighbor(1, attributes=False)),
-    ("dpdgc", gv.Edge("directed")),
-    ("dpdgc", gv.Node(25)),
+    ("dpdgc:trained", gv.KNeighbor(3)),
+    ("dpdgc:trained", gv.KNeighbor(1, attributes=False)),
+    ("dpdgc:trained", gv.Edge("directed")),
+    ("dpdgc:trained", gv.Node(25)),
     ("gap", gv.KNeighbor(3)),
     ("gap", gv.Edge("directed")),
     ("gap", gv.Node(25)),
@@ -136,7 +136,15 @@ CASES = [
     ("dpdgc:labels+neighbors", gv.Node(25)),
     ("dpdgc:neighbors", gv.KNeighbor(2, attributes=False)),
     ("dpdgc:labels+neighbors", gv.Edge("directed")),
+    ("dpdgc:readers", gv.KNeighbor(1)),
+    ("dpdgc:labels+readers", gv.KNeighbor(3)),
+    ("dpdgc:readers", gv.KNeighbor(2, attributes=False)),
+    ("dpdgc:readers", gv.Edge("directed")),
+    ("dpdgc:posteriors", gv.KNeighbor(3)),
+    ("dpdgc:posteriors+neighbors", gv.Node(25)),
 ]
+# Others read these tables: they have to be private in all of their rows.
+TABLES = ("neighbors", "readers", "posteriors")
 
 
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
@@ -151,10 +159,10 @@ def test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, method, leve
         changed, r = adjacent(graph, level, seed)
         # Row r of an earlier release may differ (it is not protected off its own node); hold the others fixed.
         again, _ = run(monkeypatch, method, level, changed, max_degree=25)
-        full = method == "dpdgc" and level == gv.KNeighbor(1, attributes=False)
+        full = method == "dpdgc:trained" and level == gv.KNeighbor(1, attributes=False)
         for (name, before), (_, after) in zip(book.released, again.released, strict=True):
             # A table W has to be private in all of its rows; a product A W in those of the other nodes.
-            rows = np.arange(graph.num_nodes) != (-1 if full or name == "neighbors" else r)
+            rows = np.arange(graph.num_nodes) != (-1 if full or name in TABLES else r)
             moved = float((after - before)[rows].norm())
             assert moved <= book.plan[name].sensitivity.worst * (1 + 1e-5), name
         for (name, before), (_, after) in zip(book.summed, again.summed, strict=True):
@@ -166,7 +174,7 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
     graph, level = directed_graph(), gv.Edge("directed")
     monkeypatch.setattr("graphveil.methods.dpdgc.normalize_rows", lambda table, norm=1.0: 5 * table)
     with pytest.raises(AssertionError, match="release"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc", level)
+        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:trained", level)
     assert graph.num_nodes == 60
 
 
@@ -179,4 +187,13 @@ def test_a_head_that_couples_rows_is_caught(monkeypatch):
 
     monkeypatch.setattr(LinkxHead, "forward", centred)
     with pytest.raises(AssertionError, match="head"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc", gv.KNeighbor(3))
+        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:trained", gv.KNeighbor(3))
+
+
+def test_a_hop_planned_without_the_own_row_is_caught(monkeypatch):
+    """The broken twin: the table of readers gets the noise of a product whose row r nobody reads."""
+    monkeypatch.setattr(
+        "graphveil.methods.plans.sensitivity.product_full", lambda level, norm, nodes: norm * level.k**0.5
+    )
+    with pytest.raises(AssertionError, match="readers"):
+        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:readers", gv.KNeighbor(3))

@@ -53,7 +53,7 @@ class Twin:
     make_table: Callable[[torch.Tensor, float], torch.Tensor] = held_at
     publish: Callable[[torch.Tensor], torch.Tensor] = as_released
     estimator: type[NodeClassifier] | None = None
-    options: tuple[tuple[str, object], ...] = ()
+    options: tuple[tuple[str, object], ...] = (("table", "trained"),)
     validation: bool = False
 
     def subject(self, plan: Plan) -> Subject:

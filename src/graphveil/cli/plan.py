@@ -38,6 +38,7 @@ def plan(
     shared_multiplier: Annotated[
         bool, typer.Option("--shared-multiplier", help="One noise multiplier for all, as in the paper.")
     ] = False,
+    table: Annotated[str, typer.Option(help="DPDGC's W: auto, trained, labels, ...; see docs/choosing.md.")] = "auto",
     steps: Annotated[int, typer.Option(help="Training steps of each trained part.")] = 100,
     batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
     hops: Annotated[int, typer.Option(help="GAP's hops.")] = 2,
@@ -49,7 +50,8 @@ def plan(
     Example: graphveil plan --method dpdgc --level k-neighbor --k 5 --epsilon 16 --delta 1e-5 --nodes 7535
     --train-nodes 5651 --features 745 --classes 8
 
-    The reverse: replace --epsilon 16 by --noise 30, or by --noise embedding=400 --noise release=2 --noise head=40.
+    The reverse: replace --epsilon 16 by --noise 30, or by --table trained --noise embedding=400 --noise release=2
+    --noise head=40.
     """
     if level == "node" and max_degree is None:
         raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
@@ -64,6 +66,7 @@ def plan(
             batch_size=batch_size,
             hops=hops,
             layers=layers,
+            table=table,
             max_degree=max_degree,
             shares=_named("share", share),
         ),

@@ -42,6 +42,9 @@ def train(
     root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
     split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Makes noise repeatable: for experiments only.")] = None,
+    table: Annotated[
+        str | None, typer.Option(help="DPDGC's W: auto, trained, labels, readers, neighbors, posteriors; + joins.")
+    ] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of each private training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
     share: Annotated[list[str] | None, typer.Option(help="NAME=PART: a mechanism's part of mu^2.")] = None,
@@ -62,7 +65,9 @@ def train(
     chosen = make_level(level, k=k, max_degree=promised, unit=unit, attributes=attributes)
     if epsilon is None and level != "none":
         epsilon = 1.0 if level == "edge" else 8.0
-    options: dict[str, Any] = {"steps": steps, "batch_size": batch_size, "max_degree": max_degree}
+    if table is not None and method != "dpdgc":
+        raise InvalidInput("table", table, f"is an option of dpdgc, not of {method}")
+    options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
         epsilon=epsilon,

@@ -32,15 +32,16 @@ _HEAD_RATE, _FREE_HEAD_RATE = 0.1, 0.05
 
 @dataclass(eq=False)
 class DPDGC(NodeClassifier):
-    """The paper's model with a trained embedding (paper, algorithm 2, with the corrections of docs/theory.md).
+    """Node i reads the targets of its edges: Z_i = sum of their rows of W, plus noise.
 
-    Node i reads the targets of its edges. Rows of W are held at norm `row_norm` after every step and once more before
-    the release; b is added after the noise. Other tables W than the trained one need no group factor (`table`, see
-    `plans.Settings`); they come with a head of few parameters that fuses what X and Z say, and where attributes are
-    public X is read by `folds` classifiers that each leave out a part of the training nodes.
+    `table` says which W (`plans.Settings`). "trained" is the paper's model (algorithm 2, with the corrections of
+    docs/theory.md): rows of W are held at norm `row_norm` after every step and once more before the release; b is
+    added after the noise. The other tables need no group factor; they come with a head of few parameters that fuses
+    what X and Z say, and where attributes are public X is read by `folds` classifiers that each leave out a part of
+    the training nodes. "auto" chooses by the level and the graph's direction.
 
-    Formal guarantee: clipped training of W with the level's group, a Gaussian release of A W with the level's
-    sensitivity, clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
+    Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity,
+    clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
 
     >>> from graphveil.graph import csbm
     >>> from graphveil.levels import KNeighbor
@@ -51,7 +52,7 @@ class DPDGC(NodeClassifier):
     """
 
     row_norm: float = 1.0
-    table: str = "trained"
+    table: str = "auto"
     response_epsilon: float | None = None
     tau: float | None = None
     folds: int = 3
@@ -69,7 +70,8 @@ class DPDGC(NodeClassifier):
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         self._ledger = ledger
-        if self.table != "trained":
+        self._parts = self._settings().table_at(ledger.plan.level, ledger.plan.facts.directed)
+        if self._parts != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._embed(data, ledger)
         head = LinkxHead(data.features, self.hidden, data.classes, 0.0 if "head" in ledger.used else self.dropout)
@@ -86,7 +88,7 @@ class DPDGC(NodeClassifier):
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
         features, opinions = self._opinions(data, ledger)
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
-        W = clip_rows(tables.joined(self.table), self.row_norm * (1 - 1e-6))
+        W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
         Z = self._finish(ledger.release("release", data.adjacency.times(W)), data.classes)
         opinions = log_probabilities(opinions)
         head = Fusion(data.classes, Z.shape[1])
@@ -147,7 +149,7 @@ class DPDGC(NodeClassifier):
 
     def _finish(self, summed: torch.Tensor, classes: int) -> torch.Tensor:
         """Z from A W, row by row: shrunk to its direction, or with the trained bias, at norm 1 where W's is held."""
-        if self.table != "trained":
+        if self._parts != "trained":
             return shrunk_blocks(summed, noise_of(self._ledger, "release"), classes)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)

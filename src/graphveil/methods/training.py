@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,9 @@ from graphveil import progress
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.clipping import clipped_gradient_sum
 from graphveil.mechanisms.sparse import Rows
+
+# Parameters from which the steps of mini-batch training are long enough to share among threads.
+_WORTH_THREADS = 4_000_000
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
@@ -73,7 +77,9 @@ def train_privately(
     expected = planned.sampling_rate * len(target.train)
     model.eval()  # dropout would only add noise to noise
     mean = _RunningMean(model) if average else None
-    for step in progress.steps(planned.steps, name, show):
+    small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
+
+    def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
         rows = target.train if drawn is None else target.train[drawn]
 
@@ -88,10 +94,25 @@ def train_privately(
         optimizer.zero_grad()  # the next step does without this one's gradient in memory
         if after_step is not None:
             after_step()
-        if mean is not None and step >= planned.steps // 2:
-            mean.add()
+
+    with _one_thread() if small else nullcontext():
+        for step in progress.steps(planned.steps, name, show):
+            take_step()
+            if mean is not None and step >= planned.steps // 2:
+                mean.add()
     if mean is not None:
         mean.take()
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on the calling thread alone: waking others takes longer than the short operations of a small step."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class _RunningMean:
