@@ -74,6 +74,7 @@ class NoiseSource:
             key = hashlib.sha256(f"graphveil noise {seed}".encode()).digest()
         self.secure = seed is None
         self._key, self._block = key, 0
+        self._threads = torch.get_num_threads()
         self._lanes = [_Lane()]
 
     def __repr__(self) -> str:
@@ -137,7 +138,7 @@ class NoiseSource:
     def _each(self, chunks: Sequence[torch.Tensor], draw: Callable[[_Lane, torch.Tensor, int], None]) -> None:
         """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it."""
         first, self._block = self._block, self._block + _BLOCKS * len(chunks)
-        threads = max(1, min(torch.get_num_threads(), len(chunks) // _WORTH_A_THREAD))
+        threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
         self._lanes.extend(_Lane() for _ in range(threads - len(self._lanes)))
         left = deque(range(len(chunks)))  # safe to share between threads
 
