@@ -56,7 +56,7 @@ class Certificate:
             not_protected=_not_protected(plan.level, plan.facts),
             random_source=random_source,
             secure=secure,
-            versions=_versions(),
+            versions=library_versions(),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ def _not_protected(level: Level, facts: PublicFacts) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _versions() -> dict[str, str]:
+def library_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

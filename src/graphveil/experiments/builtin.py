@@ -53,7 +53,7 @@ TABLE_2 = Spec(
     settings=(
         Setting((Public(),), (None,), ("dpdgc", "gap", "sage", "mlp")),
         Setting((Edge(),), (1.0,), ("dpdgc", "gap", "randedge", "mlp"), method_options={"dpdgc": _TRAINED}),
-        *_tables((Edge(),), (1.0,), "labels"),
+        *_tables((Edge(),), (1.0,), "labels", "readers"),
         _neighbors((1, 5, 25), (16.0,), "dpdgc", "gap", "mlp"),
         *_tables(_N_K, (16.0,), "labels", "neighbors"),
         *_tables((KNeighbor(1),), (16.0,), "readers"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from graphveil.certificate import _versions
+from graphveil.certificate import library_versions
 from graphveil.experiments.code import code_digest
 from graphveil.experiments.memory import forget_peak, peak_memory_mb
 from graphveil.experiments.scores import Scores, scores
@@ -38,7 +38,7 @@ def execute(run: Run, root: str | None, threads: int) -> dict[str, Any]:
         "total_seconds": round(time.perf_counter() - start, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         "threads": threads,
-        "versions": _versions(),
+        "versions": library_versions(),
         "code": code_digest(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds"),
     }

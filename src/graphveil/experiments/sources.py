@@ -10,7 +10,7 @@ from pathlib import Path
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Spec
 from graphveil.graph import Graph, load_dataset, read_graph
-from graphveil.graph.datasets import _SOURCES, MissingData, _find_raw, canonical_name
+from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files
 
 
 def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
@@ -61,7 +61,7 @@ def require(graph: GraphRef, root: str | None) -> None:
     """Raise `MissingData` if a dataset's raw files are not at hand."""
     name = graph.name
     if graph.path is None and not name.startswith("csbm"):
-        _find_raw(name, _SOURCES[name], root, False)
+        find_raw_files(name, SOURCES[name], root, False)
 
 
 def load(graph: GraphRef, seed: int, root: str | None) -> Graph:

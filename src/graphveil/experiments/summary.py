@@ -68,7 +68,7 @@ def read_results(folder: str | Path) -> list[Results]:
 
 def summary(folder: str | Path) -> str:
     """Write `table.md` with all experiments of a folder, and return its text."""
-    text = "\n\n".join(_markdown(results) for results in read_results(folder)) + "\n"
+    text = "\n\n".join(markdown_table(results) for results in read_results(folder)) + "\n"
     (Path(folder) / "table.md").write_text(text, encoding="utf-8")
     return text
 
@@ -79,20 +79,20 @@ def as_text(results: Results) -> str:
     console.print(results.title, markup=False)
     for table in results.tables:
         console.print(_rich(table))
-    for line in _counts(results):
+    for line in run_counts(results):
         console.print(line, markup=False, soft_wrap=True)
     assert isinstance(console.file, StringIO)
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
-def _markdown(results: Results) -> str:
-    parts = [f"## {_plain(results.title)}"]
+def markdown_table(results: Results) -> str:
+    parts = [f"## {escaped(results.title)}"]
     for table in results.tables:
         if table.title:
-            parts.append(f"### {_plain(table.title)}")
+            parts.append(f"### {escaped(table.title)}")
         parts.append(_markdown_table(table))
-    lines = (*NOTES, *_counts(results), *_settings(results.records))
-    parts.append("\n".join(f"- {_plain(line)}" for line in lines))
+    lines = (*NOTES, *run_counts(results), *settings_text(results.records))
+    parts.append("\n".join(f"- {escaped(line)}" for line in lines))
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     if commands:
         parts.append("\n".join(["Commands:", "", *(f"    {' '.join(command.splitlines())}" for command in commands)]))
@@ -101,20 +101,20 @@ def _markdown(results: Results) -> str:
 
 def _markdown_table(table: Table) -> str:
     heads = [f"{table.heading} = {column}" if table.heading else column for column in table.columns]
-    lines = [_line(["level", "method", *map(_plain, heads)]), _line(["---", "---", *("--:" for _ in heads)])]
+    lines = [cell_line(["level", "method", *map(escaped, heads)]), cell_line(["---", "---", *("--:" for _ in heads)])]
     before = None
     for row in table.rows:
         block = "" if row.block == before else row.block
         before = row.block
-        names = _plain(block), _plain(row.method)
-        lines.append(_line([*names, *(_markdown_cell(row.cells.get(c)) for c in table.columns)]))
+        names = escaped(block), escaped(row.method)
+        lines.append(cell_line([*names, *(_markdown_cell(row.cells.get(c)) for c in table.columns)]))
     return "\n".join(lines)
 
 
 def _markdown_cell(cell: Cell | None) -> str:
     if cell is None:
         return "–"
-    text = _figure(cell)
+    text = figure_text(cell)
     text = f"**{text}**" if cell.best else f"<u>{text}</u>" if cell.close else text
     small = f"n = {cell.interval.count}"
     if cell.paper is not None:
@@ -122,7 +122,7 @@ def _markdown_cell(cell: Cell | None) -> str:
     return f"{text} <sub>{small}</sub>"
 
 
-def _plain(text: str) -> str:
+def escaped(text: str) -> str:
     """A name as one line of text, whatever a user has called a graph."""
     return html.escape(" ".join(text.split()), quote=False)
 
@@ -148,20 +148,20 @@ def _text_cell(cell: Cell | None) -> str:
         return "–"
     mark = "*" if cell.best else "~" if cell.close else " "
     paper = "" if cell.paper is None else f"\n({cell.paper.mean:.2f} ± {cell.paper.half_width:.2f})"
-    return f"{_figure(cell)}{mark}{paper}"
+    return f"{figure_text(cell)}{mark}{paper}"
 
 
-def _figure(cell: Cell) -> str:
+def figure_text(cell: Cell) -> str:
     if cell.interval.count == 1:
         return f"{cell.interval.mean:.2f}"
     return f"{cell.interval.mean:.2f} ± {cell.interval.half_width:.2f}"
 
 
-def _line(cells: Iterable[str]) -> str:
+def cell_line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _counts(results: Results) -> list[str]:
+def run_counts(results: Results) -> list[str]:
     done = len(results.records) - len(results.failed)
     total = len(results.records) + results.missing
     taken = sum(record["total_seconds"] for record in results.records)
@@ -174,7 +174,7 @@ def _counts(results: Results) -> list[str]:
     return lines + [f"{count} failed: {what}" for what, count in kinds.items()]
 
 
-def _settings(records: Sequence[Mapping[str, Any]]) -> list[str]:
+def settings_text(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Seeds, options, threads and versions: all that differ are listed, so that a mixture shows."""
     runs = [record["run"] for record in records]
     seeds = sorted({run["seed"] for run in runs})

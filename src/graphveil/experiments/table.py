@@ -58,7 +58,7 @@ class _Result:
 def make_tables(records: Iterable[Mapping[str, Any]], axis: Axis) -> list[Table]:
     """The tables of one experiment; records that failed or have no test nodes are left out."""
     kept = [r for r in records if r["status"] == "done" and r["test_accuracy"] is not None]
-    results = _placed(kept, axis)
+    results = placed_results(kept, axis)
     titles = dict.fromkeys(result.table for result in results)
     return [_table(title, axis, [result for result in results if result.table == title]) for title in titles]
 
@@ -95,7 +95,7 @@ def _mark(rows: list[dict[str, Cell]], column: str) -> None:
         row[column] = replace(row[column], best=is_best, close=not is_best and mean >= best.mean - best.half_width)
 
 
-def _placed(records: Sequence[Mapping[str, Any]], axis: Axis) -> list[_Result]:
+def placed_results(records: Sequence[Mapping[str, Any]], axis: Axis) -> list[_Result]:
     graph_names = _labels((r["run"]["graph"] for r in records), lambda graph: graph["name"], "content")
     method_names = _method_names(records)
     return [_place(record, axis, graph_names, method_names[record["key"]]) for record in records]

@@ -81,8 +81,8 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
     key = canonical_name(name)
     if key.startswith("csbm"):
         return csbm(float(key.partition(":")[2] or 0.5), seed=0, split_seed=seed)
-    source = _SOURCES[key]
-    raw = _find_raw(key, source, root, download)
+    source = SOURCES[key]
+    raw = find_raw_files(key, source, root, download)
     return _cached(key, source, raw).with_split(seed)
 
 
@@ -174,7 +174,7 @@ def _amazon(name: str) -> tuple[str, ...]:
 
 
 _SCHOOLS = {school.lower(): _school(school) for school in SCHOOLS}
-_SOURCES = _SCHOOLS | {
+SOURCES = _SCHOOLS | {
     "facebook": _SCHOOLS["uillinois20"],
     "cora": _pyg("cora", "Cora/raw", _planetoid("cora"), "Planetoid", "Cora"),
     "pubmed": _pyg("pubmed", "PubMed/raw", _planetoid("pubmed"), "Planetoid", "PubMed"),
@@ -201,7 +201,7 @@ def _filtered(data: Any, key: str, *, directed: bool, min_class: int | None) -> 
     return graph if min_class is None else drop_isolated_nodes(drop_small_classes(graph, min_class))
 
 
-def _find_raw(key: str, source: Source, root: str | Path | None, download: bool) -> Path:
+def find_raw_files(key: str, source: Source, root: str | Path | None, download: bool) -> Path:
     """The first root under which every raw file is there."""
     roots = search_path(root)
     for place in roots:

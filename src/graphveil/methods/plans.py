@@ -76,16 +76,16 @@ class Settings:
         """The table that `auto` stands for, by public facts alone.
 
         Without privacy the trained one. Otherwise labels, except on directed graphs, where to link to the same nodes
-        says more than to be linked: there it is whose readers have which labels, for k = 1 by the responses that
-        make it cheapest. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
+        says more than to be linked: there it is whose readers have which labels, for an edge or k = 1 in the form
+        that is the cheaper one then. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
         """
         if self.table != "auto":
             return self.table
         if isinstance(level, Public):
             return "trained"
-        if directed and isinstance(level, KNeighbor):
-            return "readers" if level.k == 1 else "neighbors"
-        return "labels"
+        if not directed or isinstance(level, Node):
+            return "labels"
+        return "neighbors" if isinstance(level, KNeighbor) and level.k > 1 else "readers"
 
     def tau_at(self, level: Level) -> float:
         """The weight bound of one-shot neighbour labels.

@@ -12,7 +12,7 @@ from typing import Literal
 from graphveil.experiments.intervals import bootstrap
 from graphveil.experiments.spec import Axis
 from graphveil.experiments.summary import Results
-from graphveil.experiments.table import Cell, Row, _placed, make_tables
+from graphveil.experiments.table import Cell, Row, make_tables, placed_results
 
 Scale = Literal["linear", "log"]
 
@@ -114,7 +114,7 @@ def _times(results: Results) -> Iterable[Chart]:
     """Accuracy against seconds, one chart for each graph: filled points are private, hollow ones are not."""
     records = [r for r in results.records if r["status"] == "done" and r["test_accuracy"] is not None]
     found: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for record, place in zip(records, _placed(records, "graph"), strict=True):
+    for record, place in zip(records, placed_results(records, "graph"), strict=True):
         found[place.column][place.method, place.block].append((record["seconds"], 100 * place.accuracy))
     for graph, cells in found.items():
         points: dict[tuple[str, bool], list[Point]] = defaultdict(list)

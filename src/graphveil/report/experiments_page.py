@@ -8,8 +8,8 @@ from itertools import count, groupby
 from typing import Any
 
 from graphveil.experiments.intervals import bootstrap
-from graphveil.experiments.summary import NOTES, Results, _counts, _settings
-from graphveil.experiments.table import _placed
+from graphveil.experiments.summary import NOTES, Results, run_counts, settings_text
+from graphveil.experiments.table import placed_results
 from graphveil.report.certificates import Collection, spent
 from graphveil.report.charts import Chart, charts_of
 from graphveil.report.drawing import inline_svg
@@ -74,9 +74,10 @@ def _section(experiment: Experiment, index: int, runs: _Runs, numbers: count[int
     results = experiment.results
     tables = [paper_table(table, table.title or results.title) for table in results.tables]
     nothing = element("p", "No finished run has an accuracy on test nodes yet.", class_="quiet")
-    reading = element("ul", *(element("li", line) for line in (*NOTES, *_counts(results))), class_="quiet")
+    reading = element("ul", *(element("li", line) for line in (*NOTES, *run_counts(results))), class_="quiet")
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     place = f"Folder: {experiment.place}" if experiment.place != "." else ""
+    about = settings_text(results.records)
     return section(
         results.title,
         *(tables or [nothing]),
@@ -86,7 +87,7 @@ def _section(experiment: Experiment, index: int, runs: _Runs, numbers: count[int
         runs.list_of(results),
         element("h3", "To do it again"),
         *([code("\n".join(commands))] if commands else []),
-        element("ul", *(element("li", line) for line in (*_settings(results.records), *([place] if place else [])))),
+        element("ul", *(element("li", line) for line in (*about, *([place] if place else [])))),
         id_=f"experiment-{index}",
     )
 
@@ -122,7 +123,7 @@ class _Runs:
     def list_of(self, results: Results) -> Html:
         done = [record for record in results.records if record["status"] == "done"]
         groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
-        for record, place in zip(done, _placed(done, "graph"), strict=True):
+        for record, place in zip(done, placed_results(done, "graph"), strict=True):
             groups[place.column, place.block, place.method].append(record)
         cells = [self._cell(place, records) for place, records in groups.items()]
         cells += [_failure(record) for record in results.failed]

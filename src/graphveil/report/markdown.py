@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphveil.experiments.summary import _line, _markdown, _plain
+from graphveil.experiments.summary import cell_line, escaped, markdown_table
 from graphveil.report.certificates import Collection
 from graphveil.report.charts import Chart, charts_of
 from graphveil.report.experiments_page import PAPER_STATUS
@@ -20,7 +20,7 @@ def experiments_markdown(experiments: Sequence[Experiment]) -> str:
     if has_questioned_figures(table for e in experiments for table in e.results.tables):
         parts += [text.replace("(†) ", "") for text in PAPER_STATUS]
     for experiment in experiments:
-        parts.append(_markdown(experiment.results))
+        parts.append(markdown_table(experiment.results))
         parts += [_numbers(chart) for chart in charts_of(experiment.results)]
         for record in experiment.results.records:
             certificates.add(record)
@@ -32,7 +32,7 @@ def experiments_markdown(experiments: Sequence[Experiment]) -> str:
 
 def run_markdown(run: RunFolder) -> str:
     metrics = run.metrics
-    parts = [f"# {_plain(run.certificate.method)} on {_plain(str(metrics['graph']))}", f"> {FOR_THE_OWNER}"]
+    parts = [f"# {escaped(run.certificate.method)} on {escaped(str(metrics['graph']))}", f"> {FOR_THE_OWNER}"]
     scores = {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
     known = [f"- {name} accuracy: {100 * value:.2f} %" for name, value in scores.items() if value is not None]
     parts += ["\n".join(known)] if known else []
@@ -60,12 +60,12 @@ def _numbers(chart: Chart, level: str = "###") -> str:
         for point in series.points
     )
     table = _table(["series", chart.x_label, chart.y_label, "interval", chart.counted], rows)
-    return f"{level} {_plain(chart.kind)}: {_plain(chart.title)}\n\n{table}"
+    return f"{level} {escaped(chart.kind)}: {escaped(chart.title)}\n\n{table}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [_line(map(_plain, heads)), _line("---" for _ in heads)]
-    return "\n".join([*lines, *(_line(map(_plain, row)) for row in rows)])
+    lines = [cell_line(map(escaped, heads)), cell_line("---" for _ in heads)]
+    return "\n".join([*lines, *(cell_line(map(escaped, row)) for row in rows)])
 
 
 def _indented(text: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphveil.experiments.summary import _figure
+from graphveil.experiments.summary import figure_text
 from graphveil.experiments.table import Cell, Row, Table
 from graphveil.report.charts import Chart
 from graphveil.report.markup import Html, element, together
@@ -71,7 +71,7 @@ def _block(name: str, width: int) -> Html:
 def _cell(row: Row, cell: Cell | None) -> Html:
     if cell is None:
         return element("td", "–")
-    text: str = _figure(cell)
+    text: str = figure_text(cell)
     if cell.best:
         text = element("strong", text)
     elif cell.close:
