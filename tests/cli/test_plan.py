@@ -19,7 +19,8 @@ def test_noise_for_a_target_and_back_again():
     assert found["delta"] == 1e-5
     noise = []
     for mechanism in found["mechanisms"]:
-        value = mechanism.get("noise_multiplier") or mechanism["std"] / mechanism["sensitivity"]["training"]
+        value = mechanism.get("noise_multiplier") or mechanism.get("epsilon")  # trainings and responses
+        value = value or mechanism["std"] / mechanism["sensitivity"]["training"]
         noise += ["--noise", f"{mechanism['name']}={value!r}"]
     again = json.loads(run(*words, *noise).stdout)
     assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-6)

@@ -28,6 +28,7 @@ def folder(tmp_path):
     """Made-up results of Table 2 at N_1 on two graphs and three seeds; one run is missing and one failed."""
     spec = SPECS["table2"].narrowed(levels=["N_1"], seeds=3)
     runs = [run for run in spec.runs() if run.graph.name in ("cora", "photo")]
+    runs = [run for run in runs if run.options.get("table", "trained") == "trained"]
     call = {"spec": "table2", "title": spec.title, "axis": "graph", "command": "graphveil bench table2 --seeds 3"}
     with Journal(tmp_path / "calls.jsonl") as calls, Journal(tmp_path / "runs.jsonl") as lines:
         calls.append({**call, "keys": [run.key for run in runs]})

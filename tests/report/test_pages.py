@@ -122,7 +122,8 @@ def test_a_sweep_in_a_table_is_drawn_beside_what_it_costs(tmp_path):
     write_results(tmp_path, replace(spec, axis="graph", settings=(*spec.settings, public)))
     curve = charts_of(read_folder(tmp_path)[0].results)[0]
     assert [(line.label, len(line.points), line.level_line) for line in curve.series] == [
-        ("dpdgc, edge", 6, False),
+        ("dpdgc (table = trained), edge", 6, False),
+        ("dpdgc (table = labels), edge", 6, False),
         ("dpdgc, none", 1, True),
     ]
 

@@ -28,8 +28,6 @@ from graphveil.methods.training import cross_fitted, train_privately
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
 _HEAD_RATE, _FREE_HEAD_RATE = 0.1, 0.05
-# Slower and longer than a classifier of features would be trained on its own; chosen on CiteSeer.
-_FREE_FEATURES_RATE = 0.3
 
 
 @dataclass(eq=False)
@@ -125,8 +123,7 @@ class DPDGC(NodeClassifier):
             return Perceptron(data.features, widths, 0.0 if private else self.dropout).to(self.device)
 
         if not private:
-            rate = self.free_learning_rate * _FREE_FEATURES_RATE
-            fit = partial(self._train_freely, name="features", learning_rate=rate, steps=3 * self.epochs)
+            fit = partial(self._train_freely, name="features")
             members, found = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
             return Committee(members), found
         model = make()

@@ -48,7 +48,7 @@ class Settings:
     layers: int = 1
     max_degree: int | None = None
     capped: bool = False
-    table: str = "auto"
+    table: str = "trained"
     response_epsilon: float | None = None
     tau: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
@@ -126,7 +126,7 @@ def make_plan(
     >>> facts = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)
     >>> plan = make_plan("dpdgc", KNeighbor(5), facts, epsilon=16.0, delta=1e-4)
     >>> [mechanism.name for mechanism in plan.mechanisms], plan.epsilon <= 16.0
-    (['features', 'labels', 'release', 'head'], True)
+    (['embedding', 'release', 'head'], True)
     """
     if method not in METHODS:
         raise InvalidInput("method", method, f"must be one of {', '.join(METHODS)}")
