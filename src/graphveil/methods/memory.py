@@ -29,7 +29,7 @@ def freed_blocks_kept(largest: int) -> Iterator[None]:
         return
     libc = ctypes.CDLL(None)
     libc.mallopt(_MMAP_MAX, 0)
-    libc.mallopt(_TRIM_THRESHOLD, 2**31 - 1)
+    libc.mallopt(_TRIM_THRESHOLD, -1)  # never
     try:
         yield
     finally:
