@@ -90,7 +90,7 @@ def trained(tmp_path_factory):
     write_graph(GRAPH, folder / "mine.npz")
     runs = {}
     for name, words in {
-        "dpdgc": ["--level", "k-neighbor", "--k", 1],
+        "dpdgc": ["--table", "trained", "--level", "k-neighbor", "--k", 1],
         "gap": ["--method", "gap", "--level", "edge"],
         "open": ["--method", "mlp", "--level", "none"],
     }.items():

@@ -183,7 +183,7 @@ def test_unknown_method():
 @pytest.mark.parametrize("forgotten", ["embedding", "release", "head"])
 def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, forgotten):
     """The broken twin: the accounting leaves a mechanism out. The method must not run it without noise."""
-    model = model_for("dpdgc", gv.KNeighbor(1))
+    model = model_for("dpdgc", gv.KNeighbor(1)).set_params(table="trained")
     plan = model.plan(graph)
     kept = tuple(mechanism for mechanism in plan.mechanisms if mechanism.name != forgotten)
     monkeypatch.setattr(model, "plan", lambda graph: dataclasses.replace(plan, mechanisms=kept))
