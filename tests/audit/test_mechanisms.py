@@ -27,6 +27,8 @@ CASES = [
     ("dpdgc", gv.Node(4), {"table": "neighbors"}),
     ("dpdgc", gv.Edge("undirected"), {"table": "neighbors"}),
     ("gap", gv.KNeighbor(3), {"max_degree": 10}),
+    ("dpdgc", gv.KNeighbor(2), {"table": "readers"}),
+    ("dpdgc", gv.KNeighbor(1), {"table": "posteriors"}),
     ("gap", gv.Edge("undirected"), {}),
     ("gap", gv.Node(10), {}),
     ("dp-sage", gv.Node(5), {}),
@@ -114,6 +116,7 @@ def test_the_replaced_nodes_own_row_is_not_looked_at():
             if isinstance(mechanism, GaussianRelease):
                 canary, _ = canary_of(subject.claimed, mechanism, held_at)
                 assert canary.own not in canary.seen
-                hidden = not isinstance(level, gv.Edge) and mechanism.name != "neighbors"
+                read_by_others = mechanism.name in ("posteriors", "readers", "neighbors")
+                hidden = not isinstance(level, gv.Edge) and not read_by_others
                 full = level == gv.KNeighbor(1, attributes=False)
                 assert (canary.own is not None) == (hidden and not full)

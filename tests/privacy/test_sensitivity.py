@@ -110,12 +110,15 @@ def test_product_rows(level):
         assert largest > 0.9, "the bound is claimed tight"
 
 
+@pytest.mark.parametrize("transposed", [False, True], ids=["A W", "A^T W"])
 @pytest.mark.parametrize("level", [KNeighbor(1), KNeighbor(3), KNeighbor(8), Edge("undirected")], ids=name)
-def test_product_full(level):
+def test_product_full(level, transposed):
+    """A^T W is the table of readers (docs/theory.md, section 5.4): N_k bounds rows and columns alike."""
     largest = 0.0
     for pair in pairs(level):
         W = table(nodes_of(pair), 7, aligned=True)
-        moved = float(np.linalg.norm(pair.after @ W - pair.before @ W))
+        change = pair.after - pair.before
+        moved = float(np.linalg.norm((change.T if transposed else change) @ W))
         assert moved <= sensitivity.product_full(level, 1.0, nodes_of(pair)) * (1 + 1e-12)
         largest = max(largest, moved / sensitivity.product_full(level, 1.0, 12))
     largest = max(largest, all_at_once(level) / sensitivity.product_full(level, 1.0, 12))

@@ -22,6 +22,8 @@ from graphveil.methods.tables import neighbor_label_counts
 from graphveil.plan import GaussianRelease, Plan
 
 WIDTH = 2
+# Tables that are multiplied by A next: every row of them reaches somebody else.
+_READ_BY_OTHERS = ("posteriors", "readers", "neighbors")
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +103,11 @@ def multiply(found: Copies) -> torch.Tensor:
     return found.adjacency.times(found.table)
 
 
+def multiply_transposed(found: Copies) -> torch.Tensor:
+    """A^T W: what those say who read a node."""
+    return found.adjacency.transposed_times(found.table)
+
+
 def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., torch.Tensor]) -> tuple[Canary, Query]:
     """The worst pair for a release of this plan, and the query that it releases.
 
@@ -113,14 +120,17 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         return _neighbor_labels(level, tau, nodes, classes), lambda found: neighbor_label_counts(
             found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
         )
-    if mechanism.name == "release" or isinstance(level, Edge):
+    if mechanism.name == "posteriors":
+        return _turned_opinion(), lambda found: found.table
+    if mechanism.name in ("release", "readers") or isinstance(level, Edge):
         moved = sensitivity.product_rows(level, 1.0, nodes)
         if not hides_own_row(plan, mechanism.name):
             moved = sensitivity.product_full(level, 1.0, nodes)
         canary = _new_readers(level, nodes)
         held = make_table(torch.from_numpy(canary.table).float(), mechanism.sensitivity.worst / moved).double().numpy()
         own = canary.own if hides_own_row(plan, mechanism.name) else None
-        return replace(canary, table=held, table_after=held, own=own), multiply
+        query = multiply_transposed if mechanism.name == "readers" else multiply
+        return replace(canary, table=held, table_after=held, own=own), query
     degree = round((mechanism.sensitivity.worst / 2) ** 2)
     return _turned_row(degree), multiply
 
@@ -131,7 +141,7 @@ def hides_own_row(plan: Plan, name: str) -> bool:
     Not at edge level, where no node is replaced; not in tables that others read; and not where the full product is
     released so that the head is free (public attributes, docs/theory.md, section 2.5).
     """
-    if isinstance(plan.level, Edge) or name == "neighbors":
+    if isinstance(plan.level, Edge) or name in _READ_BY_OTHERS:
         return False
     return plan.method != "dpdgc" or any(mechanism.name == "head" for mechanism in plan.mechanisms)
 
@@ -147,12 +157,7 @@ def _new_readers(level: Level, nodes: int) -> Canary:
         if level.unit == "undirected":
             after[1, 0] = 1
         return _plain(before, after, own=None)
-    if isinstance(level, KNeighbor):
-        appear, vanish = min(level.k, nodes - 1), 0
-    else:
-        assert isinstance(level, Node)
-        appear = min(level.max_degree, nodes - 1)
-        vanish = min(level.max_degree, nodes - 1 - appear)
+    appear, vanish = _changed_readers(level, nodes)
     size = 1 + appear + vanish
     before, after = np.zeros((size, size), dtype=int), np.zeros((size, size), dtype=int)
     after[1 : 1 + appear, 0] = after[0, 1 : 1 + appear] = 1
@@ -160,11 +165,27 @@ def _new_readers(level: Level, nodes: int) -> Canary:
     return _plain(before, after, own=0)
 
 
+def _changed_readers(level: Level, nodes: int) -> tuple[int, int]:
+    """How many nodes may start and how many may stop to read the replaced one."""
+    if isinstance(level, KNeighbor):
+        return min(level.k, nodes - 1), 0
+    assert isinstance(level, Node)
+    appear = min(level.max_degree, nodes - 1)
+    return appear, min(level.max_degree, nodes - 1 - appear)
+
+
 def _plain(before: np.ndarray, after: np.ndarray, own: int | None) -> Canary:
     table = np.zeros((len(before), WIDTH))
     table[:, 0] = 1.0
     labels = np.zeros(len(before), dtype=np.int64)
     return Canary(before, after, labels, labels, table, table, own)
+
+
+def _turned_opinion() -> Canary:
+    """A node whose attributes speak for one class, then for another (docs/theory.md, section 5.2)."""
+    alone = np.zeros((1, 1), dtype=int)
+    canary = _plain(alone, alone, own=None)
+    return replace(canary, table_after=canary.table[:, ::-1].copy())
 
 
 def _turned_row(degree: int) -> Canary:
@@ -186,12 +207,7 @@ def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Cana
     """
     if isinstance(level, Edge):
         return _new_readers(level, nodes)
-    if isinstance(level, KNeighbor):
-        appear, vanish = min(level.k, nodes - 1), 0
-    else:
-        assert isinstance(level, Node)
-        appear = min(level.max_degree, nodes - 1)
-        vanish = min(level.max_degree, nodes - 1 - appear)
+    appear, vanish = _changed_readers(level, nodes)
     found = [_shared_readers(appear, vanish, degree, tau, classes) for degree in range(math.ceil(tau**2) + 2)]
     return max(found, key=lambda canary: _moved(canary, tau, classes))
 

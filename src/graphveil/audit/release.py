@@ -2,8 +2,8 @@
 
 Edge: one coin-flipped entry (or pair of entries). k-neighbour: k entries of one column flipped together. Node: a whole
 node replaced, old and new readers disjoint. GAP's hops and DP-SAGE's aggregation: a row that turns round under D
-readers. One-shot tables: readers of one class appear, and the node's own label turns. The replaced node's own row is
-never looked at.
+readers. One-shot tables: readers of one class appear, and the node's own label turns. Posteriors: one row turns from a
+class to another. The replaced node's own row is never looked at, except in tables that others read.
 """
 
 from __future__ import annotations

@@ -21,7 +21,6 @@ from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.mechanisms.sparse import Rows, SparseRows
-from graphveil.methods.memory import freed_blocks_kept
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.plan import Plan, PublicFacts
@@ -106,8 +105,7 @@ class NodeClassifier:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
             inputs = Inputs(graph, adjacency, self.device)
-            with freed_blocks_kept(largest=4 * self.hidden * graph.num_nodes):
-                self.logits_ = self._fit(inputs, ledger).detach().cpu()
+            self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = plan
         self._labels, self._ledger = graph.labels, ledger

@@ -34,10 +34,11 @@ class Settings:
 
     `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows. `row_norm` bounds the
     rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
-    k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: auto (`table_at`), trained, or
-    one or more, joined by +, of labels (randomised responses of `response_epsilon`, by default 0.3 epsilon),
-    posteriors, readers (one hop of the label table), neighbors (one-shot neighbour labels with weight bound `tau`, by
-    default 2 sqrt(k)). `shares` overrides the default parts of mu^2 by name.
+    k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained (the paper's), auto
+    (`table_at`; the estimator's default), or one or more, joined by +, of labels (randomised responses of
+    `response_epsilon`, by default 0.3 epsilon), posteriors, readers (one hop of the label table) and neighbors
+    (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)). `shares` overrides the default parts of
+    mu^2 by name.
     """
 
     steps: int = 100

@@ -55,6 +55,21 @@ class Chart:
     diagonal: bool = False
     counted: str = "runs"
 
+    def numbers(self) -> list[list[str]]:
+        """Every point as text: its series, what it is, x, mean, interval, and how many runs it stands for."""
+        return [
+            [
+                series.label,
+                point.what,
+                "every" if series.level_line else f"{point.x:.4g}",
+                f"{point.mean:.2f}",
+                f"{point.low:.2f} to {point.high:.2f}",
+                str(point.count),
+            ]
+            for series in self.series
+            for point in series.points
+        ]
+
     def describe(self) -> str:
         """What someone who cannot see the figure should know of it."""
         lines = [f"{self.y_label} against {self.x_label}."]

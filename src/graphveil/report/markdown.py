@@ -48,17 +48,7 @@ def run_markdown(run: RunFolder) -> str:
 
 
 def _numbers(chart: Chart, level: str = "###") -> str:
-    rows = (
-        [
-            f"{series.label}, {point.what}" if point.what else series.label,
-            "every" if series.level_line else f"{point.x:.4g}",
-            f"{point.mean:.2f}",
-            f"{point.low:.2f} to {point.high:.2f}",
-            str(point.count),
-        ]
-        for series in chart.series
-        for point in series.points
-    )
+    rows = ([f"{label}, {what}" if what else label, *figures] for label, what, *figures in chart.numbers())
     table = _table(["series", chart.x_label, chart.y_label, "interval", chart.counted], rows)
     return f"{level} {escaped(chart.kind)}: {escaped(chart.title)}\n\n{table}"
 

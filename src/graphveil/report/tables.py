@@ -34,19 +34,9 @@ def has_questioned_figures(tables: Iterable[Table]) -> bool:
 
 def chart_data(chart: Chart) -> Html:
     """The numbers behind a figure."""
-    named = any(point.what for series in chart.series for point in series.points)
-    rows = [
-        [
-            series.label,
-            *([point.what] if named else []),
-            "every" if series.level_line else f"{point.x:.4g}",
-            f"{point.mean:.2f}",
-            f"{point.low:.2f} to {point.high:.2f}",
-            str(point.count),
-        ]
-        for series in chart.series
-        for point in series.points
-    ]
+    numbers = chart.numbers()
+    named = any(what for _, what, *_ in numbers)
+    rows = [[label, *([what] if named else []), *figures] for label, what, *figures in numbers]
     level = ["level"] if named else []
     table = simple_table(["series", *level, chart.x_label, chart.y_label, "interval", chart.counted], rows, chart.title)
     return element("details", element("summary", "The numbers"), table, class_="numbers")
