@@ -14,8 +14,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy, selu
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.clipping import clipped_gradient_sum
+from graphveil.graph import csbm
+from graphveil.levels import KNeighbor
+from graphveil.mechanisms.clipping import BlockwiseSums, clipped_gradient_sum
 from graphveil.mechanisms.sparse import SparseLinear, SparseRows
+from graphveil.methods import DPDGC, training
 
 
 class Linkx(nn.Module):
@@ -81,6 +84,21 @@ def test_it_agrees_with_opacus(seed, rows, features, width, classes, clip, spars
         model, lambda: cross_entropy(model(inputs, z), labels, reduction="none"), clip
     )
     assert_close(ours, theirs)
+    in_blocks = BlockwiseSums(model, torch.arange(rows).split(1 + rows // 3), clip)
+    for _ in range(2):  # the second step uses what the first one kept
+        assert_close(in_blocks(lambda i: cross_entropy(model(inputs[i], z[i]), labels[i], reduction="none")), theirs)
+
+
+def test_blocks_do_not_change_a_fit(monkeypatch):
+    graph = csbm(0.5, n=300, f=8, seed=0)
+
+    def fitted():
+        model = DPDGC(level=KNeighbor(1), epsilon=8.0, table="trained", seed=0, steps=4, show_progress=False)
+        return model.fit(graph).logits_
+
+    whole = fitted()
+    monkeypatch.setattr(training, "_ROWS_AT_ONCE", 50)
+    torch.testing.assert_close(fitted(), whole, rtol=1e-4, atol=1e-5)
 
 
 def test_the_embeddings_step_with_a_frozen_head():

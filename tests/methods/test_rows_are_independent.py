@@ -142,6 +142,9 @@ CASES = [
     ("dpdgc:readers", gv.Edge("directed")),
     ("dpdgc:posteriors", gv.KNeighbor(3)),
     ("dpdgc:posteriors+neighbors", gv.Node(25)),
+    ("dpdgc:degrees", gv.KNeighbor(3)),
+    ("dpdgc:readers+degrees", gv.KNeighbor(1)),
+    ("dpdgc:neighbors+degrees", gv.Node(25)),
 ]
 # Others read these tables: they have to be private in all of their rows.
 TABLES = ("neighbors", "readers", "posteriors")
@@ -197,3 +200,22 @@ def test_a_hop_planned_without_the_own_row_is_caught(monkeypatch):
     )
     with pytest.raises(AssertionError, match="readers"):
         test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:readers", gv.KNeighbor(3))
+
+
+def test_own_rows_without_noise_are_caught(monkeypatch):
+    """The broken twin: the head reads a node's row of A^T W before anything was released."""
+
+    def counted(self, name):
+        return 50 * self._data.adjacency.transposed_times(self.labels)  # large, so that clipping bites
+
+    monkeypatch.setattr("graphveil.methods.tables.Tables.own", counted)
+    with pytest.raises(AssertionError, match="head"):
+        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:readers", gv.KNeighbor(3))
+
+
+def test_degrees_that_take_more_than_their_part_are_caught(monkeypatch):
+    """The broken twin: tables side by side, each with the whole row norm."""
+    monkeypatch.setattr("graphveil.methods.tables.row_norms", lambda names: [1.0] * len(names))
+    monkeypatch.setattr("graphveil.methods.dpdgc.clip_rows", lambda table, norm: table)
+    with pytest.raises(AssertionError, match="release"):
+        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:labels+degrees", gv.KNeighbor(3))

@@ -8,15 +8,17 @@ sum; for sparse rows the product is sparse, and no tensor of batch x inputs x ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows
+from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, transpose_of
 
 # float32 norms are good to about 1e-7; clipping a little lower keeps the promised norm.
 _MARGIN = 1 - 1e-6
@@ -24,11 +26,12 @@ _MARGIN = 1 - 1e-6
 
 @dataclass(frozen=True)
 class _Call:
-    layer: nn.Module
+    layer: nn.Linear | SparseLinear
     rows: Rows
     output: torch.Tensor
 
 
+@torch.no_grad()
 def clipped_gradient_sum(
     model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float
 ) -> list[torch.Tensor]:
@@ -39,24 +42,104 @@ def clipped_gradient_sum(
 
     Formal guarantee: replacing g rows moves the sum by at most 2 g `clip` in L2.
     """
-    with _recorded(model) as calls:
-        losses = row_losses()
-    _check(model, calls)
-    if losses.numel() == 0:
-        return [torch.zeros_like(parameter) for parameter in _trainable(model)]
-    gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
-    with torch.no_grad():
-        squared = torch.zeros_like(losses)
-        for call, gradient in zip(calls, gradients, strict=True):
-            squared += gradient.square().sum(1) * (_squared_norms(call.rows) + (call.layer.bias is not None))
-        scale = (clip * _MARGIN / squared.sqrt().clamp_min(1e-30)).clamp_(max=1.0)
-        sums: dict[int, torch.Tensor] = {}
-        for call, gradient in zip(calls, gradients, strict=True):
-            scaled = gradient * scale[:, None]
-            sums[id(call.layer.weight)] = _weight_sum(call, scaled)
-            if call.layer.bias is not None:
-                sums[id(call.layer.bias)] = scaled.sum(0)
-    return [sums[id(parameter)] for parameter in _trainable(model)]
+    sums = _Sums(model)
+    for call, scaled in _clipped_outputs(model, row_losses, clip):
+        sums.add_bias(call.layer, scaled)
+        sums.add(call.layer.weight, _weight_sum(call, scaled))
+    return sums.in_order()
+
+
+class BlockwiseSums:
+    """The same sum over many rows, a block of them at a time, step after step.
+
+    What a block needs stays small, and sparse layers write into tensors that are kept: large ones that are returned
+    to the system and faulted in again at every step cost more than the arithmetic. A result is valid until the next.
+    """
+
+    def __init__(self, model: nn.Module, blocks: Sequence[torch.Tensor], clip: float) -> None:
+        self._model, self._blocks, self._clip = model, blocks, clip
+        self._sparse: dict[SparseLinear | nn.Linear, _SparseLayer] = {}
+
+    @torch.no_grad()
+    def __call__(self, row_losses: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
+        """`row_losses` returns the losses of the rows with these indices."""
+        sums = _Sums(self._model)
+        for block in self._blocks:
+            for call, scaled in _clipped_outputs(self._model, partial(row_losses, block), self._clip):
+                sums.add_bias(call.layer, scaled)
+                if isinstance(call.rows, SparseRows):
+                    self._sparse.setdefault(call.layer, _SparseLayer()).add(call.rows, scaled)
+                else:
+                    sums.add(call.layer.weight, _weight_sum(call, scaled))
+        for layer, sparse in self._sparse.items():
+            sums.add(layer.weight, sparse.weight_sum(len(self._blocks[0])))
+        return sums.in_order()
+
+
+class _Sums:
+    """One sum for each trainable parameter of a model."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._parameters = _trainable(model)
+        self._sums: dict[int, torch.Tensor] = {}
+
+    def add(self, parameter: torch.Tensor, value: torch.Tensor) -> None:
+        found = self._sums.get(id(parameter))
+        self._sums[id(parameter)] = value if found is None else found.add_(value)
+
+    def add_bias(self, layer: nn.Linear | SparseLinear, scaled: torch.Tensor) -> None:
+        if layer.bias is not None:
+            self.add(layer.bias, scaled.sum(0))
+
+    def in_order(self) -> list[torch.Tensor]:
+        """As the model lists its parameters; without any row all sums are 0."""
+        return [self._sums.get(id(parameter), torch.zeros_like(parameter)) for parameter in self._parameters]
+
+
+class _SparseLayer:
+    """Collects the clipped output gradients of a sparse layer over all blocks for one transposed product."""
+
+    def __init__(self) -> None:
+        self._rows: list[SparseRows] = []
+        self._scaled: list[torch.Tensor] = []
+        self._next = 0
+        self._transposed: SparseRows | None = None
+
+    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
+        if self._transposed is None:
+            self._rows.append(rows)
+            self._scaled.append(scaled)
+            return
+        self._outputs[self._next : self._next + len(rows)] = scaled
+        self._next += len(rows)
+
+    def weight_sum(self, rows_at_once: int) -> torch.Tensor:
+        if self._transposed is None:
+            self._transposed = transpose_of(self._rows)
+            self._outputs = torch.cat(self._scaled)
+            self._sum = self._outputs.new_empty(len(self._transposed), self._outputs.shape[1])
+            self._rows, self._scaled = [], []
+        self._next = 0
+        self._transposed.times_into(self._sum, self._outputs, rows_at_once)
+        return self._sum
+
+
+def _clipped_outputs(
+    model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float
+) -> list[tuple[_Call, torch.Tensor]]:
+    """Each layer's call and the gradients of its outputs, scaled so that each row's whole gradient has norm <= clip."""
+    with torch.enable_grad():
+        with _recorded(model) as calls:
+            losses = row_losses()
+        _check(model, calls)
+        if losses.numel() == 0:
+            return []
+        gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
+    squared = torch.zeros_like(losses)
+    for call, gradient in zip(calls, gradients, strict=True):
+        squared += gradient.square().sum(1) * (_squared_norms(call.rows) + (call.layer.bias is not None))
+    scale = (clip * _MARGIN / squared.sqrt().clamp_min(1e-30)).clamp_(max=1.0)
+    return [(call, gradient * scale[:, None]) for call, gradient in zip(calls, gradients, strict=True)]
 
 
 def _trainable(model: nn.Module) -> list[nn.Parameter]:
@@ -78,7 +161,7 @@ def _recorded(model: nn.Module) -> Iterator[list[_Call]]:
     """Collects each linear layer's input and output during a pass."""
     calls: list[_Call] = []
 
-    def record(layer: nn.Module, inputs: tuple[Rows, ...], output: torch.Tensor) -> None:
+    def record(layer: Any, inputs: tuple[Rows, ...], output: torch.Tensor) -> None:
         calls.append(_Call(layer, inputs[0], output))
 
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | SparseLinear)]

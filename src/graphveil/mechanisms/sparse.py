@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
 
 
 class SparseRows:
@@ -33,7 +35,7 @@ class SparseRows:
         self.shape = (len(starts) - 1, width)
         self.device = starts.device
         self._transposed: SparseRows | None = None
-        self._taken: tuple[torch.Tensor, SparseRows] | None = None
+        self._taken = WeakIdKeyDictionary()
         counts = starts.diff()
         if values is None:
             self.squared_norms = counts.float()
@@ -50,10 +52,11 @@ class SparseRows:
         return int(self.shape[0])
 
     def __getitem__(self, rows: torch.Tensor) -> SparseRows:
-        """Some of the rows; the last answer is kept: a full-batch training asks for the same ones every step."""
-        if self._taken is None or self._taken[0] is not rows:
-            self._taken = (rows, self._take(rows))
-        return self._taken[1]
+        """Some of the rows, kept for as long as `rows` lives: a full-batch training asks for them every step."""
+        if rows not in self._taken:
+            self._taken[rows] = self._take(rows)
+        taken: SparseRows = self._taken[rows]
+        return taken
 
     def _take(self, rows: torch.Tensor) -> SparseRows:
         first = self._starts.index_select(0, rows)
@@ -67,15 +70,26 @@ class SparseRows:
         return taken
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
-        with torch.no_grad():
-            return functional.embedding_bag(
-                self._columns,
-                weight.contiguous(),
-                self._starts,
-                mode="sum",
-                include_last_offset=True,
-                per_sample_weights=self._values,
-            )
+        return self._times(weight, 0, len(self))
+
+    @torch.no_grad()
+    def times_into(self, out: torch.Tensor, weight: torch.Tensor, rows_at_once: int) -> None:
+        """`times` into a tensor that is there already, with nothing large beside it."""
+        for first in range(0, len(self), rows_at_once):
+            last = min(first + rows_at_once, len(self))
+            out[first:last] = self._times(weight, first, last)
+
+    @torch.no_grad()
+    def _times(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        starts = self._starts[first : last + 1]
+        columns, values = self._columns, self._values
+        if (first, last) != (0, len(self)):
+            low, high = int(starts[0]), int(starts[-1])
+            starts, columns = starts - low, columns[low:high]
+            values = None if values is None else values[low:high]
+        return functional.embedding_bag(
+            columns, weight.contiguous(), starts, mode="sum", include_last_offset=True, per_sample_weights=values
+        )
 
     def product(self, weight: torch.Tensor) -> torch.Tensor:
         """`times` with a gradient for `weight`."""
@@ -91,8 +105,14 @@ class SparseRows:
             # By 64-bit indices torch adds three times as fast.
             return value.new_zeros(self.shape[1], value.shape[1]).index_add_(0, self._columns.long(), each)
         if self._transposed is None:
-            self._transposed = SparseRows(sp.csr_array(self.matrix.T), self.device)
+            self._transposed = transpose_of([self])
         return self._transposed.times(value)
+
+
+def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:
+    """The transpose of these rows, one block below the other."""
+    stacked = sp.vstack([block.matrix for block in blocks], format="csr")
+    return SparseRows(sp.csr_array(stacked.T), blocks[0].device)
 
 
 class _Product(torch.autograd.Function):

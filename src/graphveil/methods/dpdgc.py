@@ -22,7 +22,7 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.plans import Settings
-from graphveil.methods.tables import Tables, clip_rows, noise_of, shrunk_blocks
+from graphveil.methods.tables import Tables, clip_rows, noise_of, readable
 from graphveil.methods.training import cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
@@ -71,6 +71,7 @@ class DPDGC(NodeClassifier):
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         self._ledger = ledger
         self._parts = self._settings().table_at(ledger.plan.level, ledger.plan.facts.directed)
+        self._own_width = 0
         if self._parts != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._embed(data, ledger)
@@ -89,7 +90,9 @@ class DPDGC(NodeClassifier):
         features, opinions = self._opinions(data, ledger)
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
         W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
-        Z = self._finish(ledger.release("release", data.adjacency.times(W)), data.classes)
+        own = tables.own(self._parts)
+        self._own_width = own.shape[1]
+        Z = self._finish(ledger.release("release", data.adjacency.times(W)), own)
         opinions = log_probabilities(opinions)
         head = Fusion(data.classes, Z.shape[1])
         self._table, self._head = W, _TwoStage(features, head)
@@ -137,20 +140,25 @@ class DPDGC(NodeClassifier):
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
-        Z = self._finish(torch.zeros(data.nodes, self._table.shape[1], device=self.device), self.plan_.facts.classes)
-        return self._head(data.features, Z)
+        return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         """W is private already, so a row that the asker supplies needs no noise; one from the graph does."""
         summed = rows.times(self._table)
         if from_graph:
             summed = self._ledger.release_new_rows("release", summed)
-        return self._head(features, self._finish(summed, self.plan_.facts.classes))
+        return self._head(features, self._finish_new(summed))
 
-    def _finish(self, summed: torch.Tensor, classes: int) -> torch.Tensor:
-        """Z from A W, row by row: shrunk to its direction, or with the trained bias, at norm 1 where W's is held."""
+    def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
+        """Z of nodes of which no table knows anything yet."""
+        return self._finish(summed, summed.new_zeros(len(summed), self._own_width))
+
+    def _finish(self, summed: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
+        """Z from A W, row by row: directions beside what a table says of the node itself, or with the trained bias,
+        at norm 1 where W's is held."""
         if self._parts != "trained":
-            return shrunk_blocks(summed, noise_of(self._ledger, "release"), classes)
+            noise, classes = noise_of(self._ledger, "release"), self._ledger.plan.facts.classes
+            return torch.cat([own, readable(summed, self._parts, noise, classes)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)
 

@@ -83,14 +83,16 @@ class HopsHead(nn.Module):
 class Fusion(nn.Module):
     """A linear map of [log-posteriors from X | Z] that starts as their sum: few parameters, so little noise.
 
-    Z has a block of one column per class for each table.
+    Z has a block of one column per class for each table; a column beyond them starts without weight.
     """
 
     def __init__(self, classes: int, width: int) -> None:
         super().__init__()
         self.out = nn.Linear(classes + width, classes)
         with torch.no_grad():
-            self.out.weight.copy_(torch.eye(classes).repeat(1, 1 + width // classes))
+            tables = 1 + width // classes
+            self.out.weight.zero_()
+            self.out.weight[:, : tables * classes] = torch.eye(classes).repeat(1, tables)
             self.out.bias.zero_()
 
     def forward(self, opinion: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

@@ -25,7 +25,7 @@ from graphveil.plan import (
 )
 
 # DPDGC's tables; those that need no training may be joined by +.
-UNTRAINED = ("labels", "posteriors", "readers", "neighbors")
+UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
 
 
 @dataclass(frozen=True)
@@ -36,9 +36,9 @@ class Settings:
     rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise of GAP and DP-SAGE at
     k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained (the paper's), auto
     (`table_at`; the estimator's default), or one or more, joined by +, of labels (randomised responses of
-    `response_epsilon`, by default 0.3 epsilon), posteriors, readers (one hop of the label table) and neighbors
-    (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)). `shares` overrides the default parts of
-    mu^2 by name.
+    `response_epsilon`, by default 0.3 epsilon), posteriors, readers (one hop of the label table), neighbors (one-shot
+    neighbour labels with weight bound `tau`, by default 2 sqrt(k)) and degrees (the number of neighbours). `shares`
+    overrides the default parts of mu^2 by name.
     """
 
     steps: int = 100
@@ -78,15 +78,18 @@ class Settings:
 
         Without privacy the trained one. Otherwise labels, except on directed graphs, where to link to the same nodes
         says more than to be linked: there it is whose readers have which labels, for an edge or k = 1 in the form
-        that is the cheaper one then. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
+        that is the cheaper one then; and where a whole node is protected, how many links it has. Chosen on
+        Wisconsin87, CiteSeer, Actor and synthetic graphs.
         """
         if self.table != "auto":
             return self.table
         if isinstance(level, Public):
             return "trained"
-        if not directed or isinstance(level, Node):
+        if not directed:
             return "labels"
-        return "neighbors" if isinstance(level, KNeighbor) and level.k > 1 else "readers"
+        if isinstance(level, Edge):
+            return "readers"
+        return "readers+degrees" if isinstance(level, KNeighbor) and level.k == 1 else "neighbors+degrees"
 
     def tau_at(self, level: Level) -> float:
         """The weight bound of one-shot neighbour labels.
@@ -248,11 +251,16 @@ def _neighbors(level: Level, facts: PublicFacts, settings: Settings, epsilon: fl
     return [GaussianRelease("neighbors", moved, 1.0, "docs/theory.md section 5.3")]
 
 
+def _degrees(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    return []  # a constant: only the release reads the graph
+
+
 _TABLE_COSTS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], list[Mechanism]]] = {
     "labels": _labels,
     "posteriors": _posteriors,
     "readers": _readers,
     "neighbors": _neighbors,
+    "degrees": _degrees,
 }
 
 

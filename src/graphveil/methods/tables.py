@@ -6,6 +6,7 @@ Each has one row for each node, of norm at most 1, centred so that what all clas
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 
 import torch
@@ -15,6 +16,11 @@ from graphveil.levels import protects_attributes
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.estimator import Inputs
+
+# Tables whose every row is private, a node's own included.
+RELEASED_IN_FULL = ("readers", "neighbors")
+# The part of the squared row norm that degrees take beside other tables: they are large, so a little tells enough.
+_DEGREES = 0.1
 
 
 class Tables:
@@ -30,9 +36,15 @@ class Tables:
         self._private = protects_attributes(ledger.plan.level)
 
     def joined(self, name: str) -> torch.Tensor:
-        """The tables that `name` joins by +, side by side."""
-        parts: list[torch.Tensor] = [getattr(self, part) for part in name.split("+")]
-        return torch.cat(parts, dim=1) / math.sqrt(len(parts))
+        """The tables that `name` joins by +, side by side, with the row norm 1 divided among them."""
+        names = name.split("+")
+        parts = [getattr(self, part) * share for part, share in zip(names, row_norms(names), strict=True)]
+        return torch.cat(parts, dim=1)
+
+    @cached_property
+    def degrees(self) -> torch.Tensor:
+        """One for everybody, so that Z tells how many neighbours a node has; it depends on nothing private."""
+        return torch.ones_like(self._opinions[:, :1])
 
     @cached_property
     def labels(self) -> torch.Tensor:
@@ -73,6 +85,11 @@ class Tables:
         unusual = counts - counts.sum(1, keepdim=True) * usual / usual.sum()
         return _to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
 
+    def own(self, name: str) -> torch.Tensor:
+        """What was released about a node in its own row of a table: paid for already, so the head may read it."""
+        parts: list[torch.Tensor] = [getattr(self, part) for part in name.split("+") if part in RELEASED_IN_FULL]
+        return torch.cat([self._opinions[:, :0], *parts], dim=1)
+
 
 def neighbor_label_counts(
     adjacency: SparseRows, labels: torch.Tensor, train: torch.Tensor, classes: int, tau: float
@@ -95,9 +112,26 @@ def shrunk_rows(table: torch.Tensor, noise: float) -> torch.Tensor:
     return table / (table.norm(dim=1, keepdim=True) + noise * math.sqrt(table.shape[1]) + 1e-12)
 
 
-def shrunk_blocks(table: torch.Tensor, noise: float, width: int) -> torch.Tensor:
-    """The same for each block of `width` columns on its own: a weak table must not shrink a strong one."""
-    return torch.cat([shrunk_rows(block, noise) for block in table.split(width, dim=1)], dim=1)
+def row_norms(names: Sequence[str]) -> list[float]:
+    """How tables that are released together share the row norm 1: degrees take a little, the others equal parts."""
+    others = sum(name != "degrees" for name in names)
+    degrees = _DEGREES if others else 1.0
+    rest = 1 - degrees * ("degrees" in names)
+    return [math.sqrt(degrees if name == "degrees" else rest / others) for name in names]
+
+
+def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> torch.Tensor:
+    """Z as a head reads it, row by row: the direction of each table on its own, so that a weak one does not shrink a
+    strong one; and, in the last column, the logarithm of the degree."""
+    names = name.split("+")
+    widths = [1 if part == "degrees" else classes for part in names]
+    blocks = dict(zip(names, summed.split(widths, dim=1), strict=True))
+    degrees = blocks.pop("degrees", None)
+    found = [shrunk_rows(block, noise) for block in blocks.values()]
+    if degrees is not None:
+        norm = row_norms(names)[names.index("degrees")]
+        found.append((degrees / norm).clamp_min(0).log1p())
+    return torch.cat(found, dim=1)
 
 
 def _centred(rows: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:

@@ -13,11 +13,14 @@ from torch.nn import functional
 
 from graphveil import progress
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.clipping import clipped_gradient_sum
+from graphveil.mechanisms.clipping import BlockwiseSums, clipped_gradient_sum
 from graphveil.mechanisms.sparse import Rows
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000
+# Rows of a full batch that are worked on at a time: what 32,768 rows of a wide layer take stays below 32 MiB, from
+# where on the C library returns every block to the system.
+_ROWS_AT_ONCE = 2**15
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
@@ -78,15 +81,19 @@ def train_privately(
     model.eval()  # dropout would only add noise to noise
     mean = _RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
+    large = len(target.train) > _ROWS_AT_ONCE
+    over_blocks = BlockwiseSums(model, target.train.split(_ROWS_AT_ONCE), planned.clip)
+
+    def row_losses(rows: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none")
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
-        rows = target.train if drawn is None else target.train[drawn]
-
-        def row_losses(rows: torch.Tensor = rows) -> torch.Tensor:
-            return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none")
-
-        sums = clipped_gradient_sum(model, row_losses, planned.clip)
+        if drawn is None and large:
+            sums = over_blocks(row_losses)
+        else:
+            rows = target.train if drawn is None else target.train[drawn]
+            sums = clipped_gradient_sum(model, lambda: row_losses(rows), planned.clip)
         noisy = ledger.noisy_sum(name, sums)
         for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
             parameter.grad = gradient.mul_(1 / expected)
