@@ -19,10 +19,11 @@ demo: install
 	rm -rf runs/demo
 	$(BIN)/graphveil train --level k-neighbor --k 1 --epsilon 8 --out runs/demo
 
+# A process for each of two cores: threads that wait for each other are slower on tests this small.
 test: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 bench: install
 	$(BIN)/python -m benchmarks $(if $(QUICK),--quick)

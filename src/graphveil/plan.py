@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar, Literal
 
 from graphveil import validate
@@ -242,7 +243,10 @@ class Plan:
     def epsilon_by_kind(self) -> dict[Kind, float]:
         if isinstance(self.level, Public):
             return dict.fromkeys(KINDS, math.inf)
-        return {kind: self.composition(kind).epsilon(self.delta) for kind in KINDS}
+        paid = {kind: self.composition(kind) for kind in KINDS}
+        # Often both kinds pay for the same, and one composition can take a second.
+        epsilons = {each: each.epsilon(self.delta) for each in paid.values()}
+        return {kind: epsilons[each] for kind, each in paid.items()}
 
     @property
     def epsilon(self) -> float:
@@ -254,7 +258,7 @@ class Plan:
         """The same by the paper's accountant."""
         if isinstance(self.level, Public):
             return math.inf
-        return max(self.composition(kind).rdp_epsilon(self.delta) for kind in KINDS)
+        return max(paid.rdp_epsilon(self.delta) for paid in {self.composition(kind) for kind in KINDS})
 
     def shares(self) -> dict[str, float]:
         """Each mechanism's part of mu^2, the currency in which Gaussian budgets add up; responses have none."""
@@ -271,7 +275,7 @@ class Plan:
         plan = self if shares is None else self._with_shares(shares)
         if isinstance(self.level, Public):
             return plan
-        factor, _ = least_factor([plan.composition(kind).losses for kind in KINDS], epsilon, self.delta)
+        factor = _least_factor(tuple(plan.composition(kind).losses for kind in KINDS), epsilon, self.delta)
         return replace(plan, mechanisms=tuple(m.scaled(factor) for m in plan.mechanisms))
 
     def with_noise(self, noise: float | Mapping[str, float]) -> Plan:
@@ -307,6 +311,12 @@ class Plan:
             share = validate.positive(f"share of {mechanism.name}", shares[mechanism.name])
             scaled.append(mechanism.scaled(mu / math.sqrt(share)))
         return replace(self, mechanisms=tuple(scaled))
+
+
+@lru_cache(maxsize=1024)
+def _least_factor(kinds: tuple[tuple[Loss, ...], ...], epsilon: float, delta: float) -> float:
+    """Searched for once: fits that differ in their seed alone share their noise."""
+    return least_factor(kinds, epsilon, delta)[0]
 
 
 def _worst_mu(mechanism: Mechanism) -> float:

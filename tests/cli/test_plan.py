@@ -1,18 +1,11 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
 SIZES = ["--nodes", "7535", "--train-nodes", "5651", "--features", "745", "--classes", "8"]
 
 
-def run(*words):
-    """The command as a user runs it."""
-    return subprocess.run([sys.executable, "-m", "graphveil", *words], capture_output=True, text=True, timeout=120)
-
-
-def test_noise_for_a_target_and_back_again():
+def test_noise_for_a_target_and_back_again(run):
     words = ["plan", "--level", "k-neighbor", "--k", "5", "--delta", "1e-5", *SIZES, "--json"]
     found = json.loads(run(*words, "--epsilon", "16").stdout)
     assert 15.98 < found["epsilon"] <= 16
@@ -26,7 +19,7 @@ def test_noise_for_a_target_and_back_again():
     assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-6)
 
 
-def test_the_table_names_everything():
+def test_the_table_names_everything(run):
     out = run("plan", "--method", "gap", "--level", "node", "--max-degree", "100", "--epsilon", "16", *SIZES).stdout
     for word in ("encoder", "hops", "head", "sensitivity", "share", "total: epsilon", "assumed"):
         assert word in out
@@ -52,7 +45,7 @@ def test_the_table_names_everything():
         (["--level", "edge", "--epsilon", "1", "--share", "head"], "share = 'head'"),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(words, message):
+def test_bad_input_is_one_line_and_exit_code_2(run, words, message):
     done = run("plan", *words, *SIZES)
     assert done.returncode == 2
     assert done.stdout == ""
@@ -60,7 +53,13 @@ def test_bad_input_is_one_line_and_exit_code_2(words, message):
     assert message in done.stderr
 
 
-def test_help_has_an_example():
+def test_a_process_ends_the_same_way(run, run_process):
+    words = ["plan", "--level", "edge", "--epsilon", "0", *SIZES]
+    here, there = run(*words), run_process(*words)
+    assert (here.returncode, here.stdout, here.stderr) == (there.returncode, there.stdout, there.stderr)
+
+
+def test_help_has_an_example(run):
     done = run("plan", "--help")
     assert done.returncode == 0
     assert "Example: graphveil plan" in done.stdout

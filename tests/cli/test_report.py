@@ -1,17 +1,9 @@
 import json
-import subprocess
-import sys
 
 import pytest
 
 from graphveil.experiments import SPECS
 from report.results import write_results
-
-
-def run(*words):
-    """The command as a user runs it."""
-    command = [sys.executable, "-m", "graphveil", "report", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture
@@ -20,9 +12,9 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
-def test_the_command(folder, tmp_path):
+def test_the_command(run_process, folder, tmp_path):
     out = tmp_path / "shown" / "page.html"
-    done = run(folder, "--out", out, "--json")
+    done = run_process("report", folder, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"format": "html", "files": [str(out)]}
     assert done.stderr == ""
@@ -41,15 +33,15 @@ def test_the_command(folder, tmp_path):
         (["{folder}/empty"], "holds no results"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(folder, words, message):
+def test_bad_input_is_one_line_and_writes_nothing(run, folder, words, message):
     (folder / "empty").mkdir()
     before = sorted(folder.rglob("*"))
-    done = run(*(word.format(folder=folder) for word in words))
+    done = run("report", *(word.format(folder=folder) for word in words))
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(folder.rglob("*")) == before
 
 
-def test_help_has_an_example():
-    assert "Example: graphveil report results/" in run("--help").stdout
+def test_help_has_an_example(run):
+    assert "Example: graphveil report results/" in run("report", "--help").stdout

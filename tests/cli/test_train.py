@@ -17,18 +17,8 @@ def folder(tmp_path_factory):
     return path
 
 
-def run(*words, **options):
-    return subprocess.run(
-        [sys.executable, "-m", "graphveil", "train", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        **options,
-    )
-
-
-def test_json_has_the_promised_keys(folder):
-    done = run(folder, "--seed", 0, "--steps", 3, "--json")
+def test_json_has_the_promised_keys(run_process, folder):
+    done = run_process("train", folder, "--seed", 0, "--steps", 3, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)
@@ -38,9 +28,9 @@ def test_json_has_the_promised_keys(folder):
     assert result["certificate"]["schema"].startswith("graphveil-certificate/")
 
 
-def test_a_run_folder_is_complete_and_never_overwritten(folder, tmp_path):
+def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
     out = tmp_path / "runs" / "first"
-    assert run(folder, "--seed", 0, "--steps", 3, "--out", out).returncode == 0
+    assert run("train", folder, "--seed", 0, "--steps", 3, "--out", out).returncode == 0
     assert sorted(p.name for p in out.iterdir()) == [
         "certificate.json",
         "certificate.txt",
@@ -48,7 +38,7 @@ def test_a_run_folder_is_complete_and_never_overwritten(folder, tmp_path):
         "predictions.csv",
         "report.html",
     ]
-    again = run(folder, "--out", out)
+    again = run("train", folder, "--out", out)
     assert again.returncode == 2
     assert "exists already" in again.stderr
     assert list(out.parent.iterdir()) == [out]
@@ -68,9 +58,9 @@ def test_a_run_folder_is_complete_and_never_overwritten(folder, tmp_path):
         (["csbm", "--method", "sage"], "level = 'k-neighbor'"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(words, message, tmp_path):
+def test_bad_input_is_one_line_and_writes_nothing(run, words, message, tmp_path):
     out = tmp_path / "run"
-    done = run(*words, "--out", out)
+    done = run("train", *words, "--out", out)
     assert done.returncode == 2
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -80,11 +70,21 @@ def test_bad_input_is_one_line_and_writes_nothing(words, message, tmp_path):
 def test_ctrl_c_ends_cleanly(tmp_path):
     out = tmp_path / "run"
     command = [sys.executable, "-m", "graphveil", "train", "csbm", "--steps", "100000", "--out", str(out)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    time.sleep(8)
-    assert process.poll() is None
-    os.kill(process.pid, signal.SIGINT)
-    _, stderr = process.communicate(timeout=60)
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # What a shell starts in the background ignores Ctrl-C, and so would this process.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        time.sleep(8)
+        assert process.poll() is None
+        os.kill(process.pid, signal.SIGINT)
+        _, stderr = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []

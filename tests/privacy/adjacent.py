@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, permutations, product
 
@@ -26,6 +26,37 @@ class Pair:
         """Rows that must be protected: all but the replaced node's own."""
         rows = np.arange(len(self.before))
         return rows if self.replaced is None else rows[rows != self.replaced]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Many pairs on equally many nodes, the first dimension counts them; `replaced` is -1 at edge level."""
+
+    before: np.ndarray
+    after: np.ndarray
+    labels: np.ndarray
+    labels_after: np.ndarray
+    replaced: np.ndarray
+
+    @classmethod
+    def of(cls, pairs: Iterable[Pair]) -> Pairs:
+        rows = [(p.before, p.after, p.labels, p.labels_after, -1 if p.replaced is None else p.replaced) for p in pairs]
+        return cls(*(np.array(column) for column in zip(*rows, strict=True)))
+
+    def where(self, kept: np.ndarray) -> Pairs:
+        return Pairs(*(column[kept] for column in vars(self).values()))
+
+    @property
+    def nodes(self) -> int:
+        return self.before.shape[1]
+
+    @property
+    def others(self) -> np.ndarray:
+        """Rows that must be protected, as a mask: all but the replaced node's own."""
+        return np.arange(self.nodes) != self.replaced[:, None]
+
+    def largest_column_sum(self) -> np.ndarray:
+        return np.maximum(self.before.sum(1), self.after.sum(1)).max(1)
 
 
 def every_graph(nodes: int) -> Iterator[np.ndarray]:

@@ -128,16 +128,16 @@ def _any_k(level: KNeighbor) -> str:
 def _method_names(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Methods by name; where one has several variants at one place, with the options in which they differ."""
     variants: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
+    places = {}
     for record in records:
         run = record["run"]
-        place = _text([run["graph"], run["method"], run["level"], run["epsilon"]])
+        place = places[record["key"]] = _text([run["graph"], run["method"], run["level"], run["epsilon"]])
         variants[place][_text(_choices(run))] = _choices(run)
+    differing = {place: _differing(list(there.values())) for place, there in variants.items()}
     names = {}
     for record in records:
         run = record["run"]
-        place = _text([run["graph"], run["method"], run["level"], run["epsilon"]])
-        differing = _differing(list(variants[place].values()))
-        chosen = [f"{key} = {_choices(run).get(key, 'default')}" for key in differing]
+        chosen = [f"{key} = {_choices(run).get(key, 'default')}" for key in differing[places[record["key"]]]]
         names[record["key"]] = f"{run['method']} ({', '.join(chosen)})" if chosen else run["method"]
     return names
 
