@@ -12,6 +12,7 @@ from graphveil.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.plan import Plan, PublicFacts
 
 if TYPE_CHECKING:
+    from graphveil.artifact import load
     from graphveil.audit import audit
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.dp_sage import DPSAGE
@@ -42,6 +43,7 @@ __all__ = [
     "PublicFacts",
     "RandEdge",
     "audit",
+    "load",
     "load_dataset",
     "read_graph",
     "write_graph",
@@ -51,6 +53,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name in ("Graph", "load_dataset", "read_graph", "write_graph"):
         return getattr(import_module("graphveil.graph"), name)
+    if name == "load":
+        return import_module("graphveil.artifact").load
     if name == "audit":
         return import_module("graphveil.audit")  # a module that can be called
     if name in __all__:

@@ -34,8 +34,11 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
     assert sorted(p.name for p in out.iterdir()) == [
         "certificate.json",
         "certificate.txt",
+        "manifest.json",
         "metrics.json",
+        "owner",
         "predictions.csv",
+        "public",
         "report.html",
     ]
     again = run("train", folder, "--out", out)

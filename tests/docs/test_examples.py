@@ -19,7 +19,7 @@ from graphveil.cli import app
 from graphveil.graph import csbm
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/index.md", "docs/tutorial.md", "docs/choosing.md", "docs/sharp-edges.md"]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in ("index", "tutorial", "choosing", "artifact", "sharp-edges"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 

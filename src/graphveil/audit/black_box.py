@@ -126,6 +126,7 @@ def _similarity(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _influences(model: SAGE, graph: Graph, rng: np.random.Generator) -> Scores:
     """How far everybody's answer moves when one node's features grow by a little, for some nodes."""
+    assert model._inputs is not None
     features, _, mean = model._inputs
     x = dense(features)
     A = graph.to_scipy()

@@ -30,6 +30,8 @@ class Verification:
 
     problems: tuple[str, ...]
     findings: tuple[Finding, ...]
+    epsilon_spent: float | None = None
+    """With further releases for new nodes; None where nothing is protected or the model cannot be loaded."""
 
     @property
     def ok(self) -> bool:
@@ -39,20 +41,24 @@ class Verification:
         return {
             "ok": self.ok,
             "problems": list(self.problems),
+            "epsilon_spent": self.epsilon_spent,
             "audits": [finding.to_dict() for finding in self.findings],
         }
 
 
 def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
-    """Check the run folder that `graphveil train --out` wrote.
+    """Check the folder that `graphveil train --out` or `model.save` wrote; only the former has metrics.
 
     Formal guarantee: none beyond the certificate's own. It says that the certificate's figures follow from its
     mechanisms by both accountants, that the mechanisms are those of the method at the level, that the other files
-    belong to it, and that the library's mechanisms, at the certified noise, survive their audits.
+    belong to it and have their checksums, that the model can be loaded, and that the library's mechanisms, at the
+    certified noise, survive their audits.
     """
     certificate = _certificate(run)
     problems = check_certificate(certificate)
     problems += [*_text(run, certificate), *_metrics(run, certificate), *_predictions(run, certificate)]
+    damage, spent = _artifact(run)
+    problems += [problem for problem in damage if problem not in problems]
     findings: list[Finding] = []
     if audits and not isinstance(certificate.level, Public) and not problems:
         findings = audit_mechanisms(Subject.sound(certificate.plan()), CANARIES, CONFIDENCE, seed)
@@ -61,7 +67,24 @@ def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
             for f in findings
             if f.verdict == "violated"
         ]
-    return Verification(tuple(problems), tuple(findings))
+    return Verification(tuple(problems), tuple(findings), spent)
+
+
+def _artifact(run: Path) -> tuple[list[str], float | None]:
+    """Checksums of all files, whether the model can be loaded from them, and what it has cost by now."""
+    from graphveil.artifact import load, problems
+
+    found = list(problems(run))
+    if found:
+        return found, None
+    try:
+        model = load(run)
+    except GraphveilError as error:
+        return [f"model: cannot be loaded ({error})"], None
+    spent = model.epsilon_spent
+    if spent > model.budget_ * (1 + _TOLERANCE):
+        found = [f"owner/new_nodes.jsonl: epsilon {spent:.4g} is spent, the budget is {model.budget_:.4g}"]
+    return found, spent if math.isfinite(spent) else None
 
 
 def check_certificate(certificate: Certificate) -> list[str]:
@@ -169,8 +192,7 @@ def _text(run: Path, certificate: Certificate) -> Iterator[str]:
 def _metrics(run: Path, certificate: Certificate) -> Iterator[str]:
     path = run / "metrics.json"
     if not path.exists():
-        yield "metrics.json: is missing"
-        return
+        return  # the manifest knows whether there should be one
     try:
         metrics = json.loads(_read(path))
     except json.JSONDecodeError as error:
@@ -194,7 +216,6 @@ def _metrics(run: Path, certificate: Certificate) -> Iterator[str]:
 def _predictions(run: Path, certificate: Certificate) -> Iterator[str]:
     path = run / "predictions.csv"
     if not path.exists():
-        yield "predictions.csv: is missing"
         return
     table = list(csv.reader(_read(path).splitlines()))
     facts = certificate.facts

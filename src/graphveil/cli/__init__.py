@@ -11,6 +11,7 @@ from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
+from graphveil.cli.predict import predict
 from graphveil.cli.report import report
 from graphveil.cli.train import train
 from graphveil.cli.verify import verify
@@ -24,7 +25,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, plan, audit, verify, bench, report, datasets):
+for command in (train, predict, plan, audit, verify, bench, report, datasets):
     app.command()(command)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import shlex
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +48,10 @@ def train(
     batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
     share: Annotated[list[str] | None, typer.Option(help="NAME=PART: a mechanism's part of mu^2.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    out: Annotated[Path | None, typer.Option(help="New folder for certificate, predictions and metrics.")] = None,
+    out: Annotated[Path | None, typer.Option(help="New folder for model, certificate, predictions, report.")] = None,
+    budget: Annotated[
+        float | None, typer.Option(help="With --out: epsilon in all, later releases included (the fit's own).")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a model and print its accuracy and its certificate.
@@ -65,6 +67,8 @@ def train(
     chosen = make_level(level, k=k, max_degree=promised, unit=unit, attributes=attributes)
     if epsilon is None and level != "none":
         epsilon = 1.0 if level == "edge" else 8.0
+    if budget is not None and (out is None or epsilon is None or budget < epsilon):
+        raise InvalidInput("budget", budget, f"belongs to --out, and must be at least epsilon, {epsilon}")
     if table is not None and method != "dpdgc":
         raise InvalidInput("table", table, f"is an option of dpdgc, not of {method}")
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
@@ -96,7 +100,7 @@ def train(
         "certificate": certificate.to_dict(),
     }
     if out is not None:
-        _write(out, model, data, result)
+        _write(out, model, data, result, budget)
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -110,6 +114,7 @@ def train(
     typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
     if out is not None:
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
+        typer.echo(f"the model: {out}/public may be published, {out}/owner may not (public/model_card.md)")
         typer.echo(f"to look at: {out / 'report.html'}")
 
 
@@ -133,22 +138,16 @@ def _peak_memory_mb() -> float:
     return used / (1024**2 if sys.platform == "darwin" else 1024)
 
 
-def _write(out: Path, model: Any, data: Graph, result: dict[str, Any]) -> None:
-    """Everything or nothing: the folder is filled beside its place and moved there when it is complete."""
+def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: float | None) -> None:
+    """The model's folder with scores and predictions in it, everything or nothing."""
+    from graphveil.artifact import save
     from graphveil.report import write_report
 
-    out.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
-    try:
-        (folder / "certificate.json").write_text(model.certificate_.to_json() + "\n")
-        (folder / "certificate.txt").write_text(f"{model.certificate_}\n")
-        (folder / "metrics.json").write_text(json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n")
-        rows = (",".join([str(node), *(f"{p:.6f}" for p in row)]) for node, row in enumerate(model.predict_proba()))
-        (folder / "predictions.csv").write_text("\n".join([_header(model), *rows]) + "\n")
-        folder.rename(out)
-    except BaseException:
-        shutil.rmtree(folder, ignore_errors=True)
-        raise
+    metrics = json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n"
+    rows = (",".join([str(node), *(f"{p:.6f}" for p in row)]) for node, row in enumerate(model.predict_proba()))
+    predictions = "\n".join([_header(model), *rows]) + "\n"
+    also = {"metrics.json": metrics.encode(), "predictions.csv": predictions.encode()}
+    save(model, out, budget=budget, also=also)
     # The budget is spent and the run is kept, whatever becomes of its report.
     write_report(out)
 
@@ -158,8 +157,14 @@ def _evaluation(model: Any, data: Graph) -> dict[str, Any]:
     from graphveil.report import evaluate
 
     found = evaluate(data.labels[data.test_mask].numpy(), model.predict_proba(data.test_mask), data.class_names)
-    command = shlex.join(["graphveil", *sys.argv[1:]])
+    command = shlex.join(["graphveil", *_without_seed(sys.argv[1:])])
     return {"evaluation": None if found is None else found.to_dict(), "command": command}
+
+
+def _without_seed(words: list[str]) -> list[str]:
+    """Whoever knows the seed can subtract the noise: nothing that is written tells it."""
+    words = [re.sub("^--seed=.*", "--seed=SEED", word) for word in words]
+    return ["SEED" if before == "--seed" else word for before, word in zip(["", *words], words, strict=False)]
 
 
 def _header(model: Any) -> str:

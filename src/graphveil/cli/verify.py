@@ -27,6 +27,8 @@ def verify(
         typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
     elif found.ok:
         typer.echo(f"{run}: the certificate holds ({len(found.findings)} audits passed)")
+        if found.epsilon_spent is not None:
+            typer.echo(f"spent, with later releases for new nodes: epsilon {found.epsilon_spent:.4g}")
     else:
         typer.echo("\n".join([f"{run}: {len(found.problems)} problems", *(f"  - {p}" for p in found.problems)]))
     if not found.ok:

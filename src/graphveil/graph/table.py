@@ -19,15 +19,20 @@ from graphveil.graph.decoding import decoding
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 
 
-class Table:
-    """`<folder>/<stem>.parquet` or `.csv`; `keys` are the columns of ids, which must be there."""
+def find_table(folder: Path, stem: str) -> Path:
+    """`<folder>/<stem>.parquet` or `.csv`, whichever is there."""
+    found = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
+    if len(found) != 1:
+        why = "both are there; remove one" if found else "neither is there"
+        raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
+    return found[0]
 
-    def __init__(self, folder: Path, stem: str, keys: Sequence[str]) -> None:
-        found = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
-        if len(found) != 1:
-            why = "both are there; remove one" if found else "neither is there"
-            raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
-        self.path = found[0]
+
+class Table:
+    """A Parquet or CSV file; `keys` are the columns of ids, which must be there."""
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        self.path = path
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
             self.table = _read_csv(self.path, keys) if self.path.suffix == ".csv" else _read_parquet(self.path)
             names = self.table.column_names  # raises if a name is not UTF-8

@@ -30,15 +30,15 @@ from graphveil.graph.convert import split_names
 from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.graph import Graph
 from graphveil.graph.report import FeatureColumn, Reading
-from graphveil.graph.table import Table
+from graphveil.graph.table import Table, find_table
 
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
 
 
 def read_tables(folder: Path, columns: TableColumns, *, check_duplicates: bool, check_self_loops: bool) -> Reading:
     declared = _declarations(folder)
-    nodes = Table(folder, "nodes", [columns.id_column])
-    edges = Table(folder, "edges", [columns.source_column, columns.target_column])
+    nodes = Table(find_table(folder, "nodes"), [columns.id_column])
+    edges = Table(find_table(folder, "edges"), [columns.source_column, columns.target_column])
     ids = _node_ids(nodes, columns.id_column)
     edge_index = _edge_index(edges, columns.source_column, columns.target_column, ids)
     if check_self_loops:

@@ -28,6 +28,13 @@ class Ledger:
         self._source = source
         self._used = {mechanism.name: 0 for mechanism in plan.mechanisms}
 
+    @classmethod
+    def finished(cls, plan: Plan, source: NoiseSource) -> Ledger:
+        """The ledger of a plan that was executed earlier: only new rows can be drawn from it."""
+        ledger = cls(plan, source)
+        ledger._used = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
+        return ledger
+
     @property
     def used(self) -> dict[str, int]:
         """How often each mechanism has been drawn so far."""

@@ -73,7 +73,7 @@ class NoiseSource:
             seed = validate.count("seed", seed, least=0)
             key = hashlib.sha256(f"graphveil noise {seed}".encode()).digest()
         self.secure = seed is None
-        self._key, self._block = key, 0
+        self._key, self._block, self._process = key, 0, os.getpid()
         self._threads = torch.get_num_threads()
         self._lanes = [_Lane()]
 
@@ -137,6 +137,8 @@ class NoiseSource:
 
     def _each(self, chunks: Sequence[torch.Tensor], draw: Callable[[_Lane, torch.Tensor, int], None]) -> None:
         """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it."""
+        if self.secure and self._process != os.getpid():  # a fork is a copy: both would draw the same noise
+            self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
         first, self._block = self._block, self._block + _BLOCKS * len(chunks)
         threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
         self._lanes.extend(_Lane() for _ in range(threads - len(self._lanes)))

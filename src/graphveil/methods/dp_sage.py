@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
@@ -42,6 +43,7 @@ class DPSAGE(NodeClassifier):
 
     method: ClassVar[str] = "dp-sage"
     direction: ClassVar[Direction] = "in"
+    joins: ClassVar[str | None] = "aggregation"
 
     def _degree_bound(self) -> int | None:
         if not needs_degree_bound(self.level):
@@ -58,10 +60,22 @@ class DPSAGE(NodeClassifier):
             return model(X, read) if rows is None else model(X[rows], read[rows])
 
         self._train(model, logits, data, ledger, "gradient")
+        self._features: torch.Tensor | None
         self._model, self._features = model, X
-        read = normalize_rows(ledger.release("aggregation", summed))
+        self._released = normalize_rows(ledger.release("aggregation", summed))
         with torch.no_grad():
-            return model(X, read)
+            return model(X, self._released)
+
+    def _weights(self, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
+        del like  # unit rows are dense
+        facts = self.plan_.facts
+        return {"_model": OneLayerSage(facts.features, self.hidden, facts.classes)}
+
+    def _rows(self) -> dict[str, torch.Tensor]:
+        return {"_released": torch.empty(self.plan_.facts.nodes, self.plan_.facts.features)}
+
+    def _recall(self, data: Inputs | None) -> None:
+        self._features = None if data is None else _unit_rows(data.features)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         X = _unit_rows(data.features)
@@ -69,6 +83,8 @@ class DPSAGE(NodeClassifier):
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         del from_graph  # neighbours' features are private whoever names the neighbours
+        if self._features is None:
+            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         summed = self._ledger.release_new_rows("aggregation", rows.times(self._features))
         return self._model(_unit_rows(features), normalize_rows(summed))
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.levels import Public
+from graphveil.levels import Public, protects_attributes
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
@@ -22,7 +22,7 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.plans import Settings
-from graphveil.methods.tables import Tables, clip_rows, noise_of, readable
+from graphveil.methods.tables import Tables, clip_rows, noise_of, own_width, readable, widths
 from graphveil.methods.training import cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
@@ -58,6 +58,7 @@ class DPDGC(NodeClassifier):
     folds: int = 3
 
     method: ClassVar[str] = "dpdgc"
+    joins: ClassVar[str | None] = "release"
 
     def _settings(self) -> Settings:
         return replace(
@@ -70,12 +71,10 @@ class DPDGC(NodeClassifier):
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         self._ledger = ledger
-        self._parts = self._settings().table_at(ledger.plan.level, ledger.plan.facts.directed)
-        self._own_width = 0
         if self._parts != "trained":
             return self._fit_with_table(data, ledger)
-        Z = self._embed(data, ledger)
-        head = LinkxHead(data.features, self.hidden, data.classes, 0.0 if "head" in ledger.used else self.dropout)
+        Z = self._released = self._embed(data, ledger)
+        head = self._linkx(data.features, data.classes, 0.0 if "head" in ledger.used else self.dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return head(data.features, Z) if rows is None else head(data.features[rows], Z[rows])
@@ -90,9 +89,8 @@ class DPDGC(NodeClassifier):
         features, opinions = self._opinions(data, ledger)
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
         W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
-        own = tables.own(self._parts)
-        self._own_width = own.shape[1]
-        Z = self._finish(ledger.release("release", data.adjacency.times(W)), own)
+        Z = self._finish(ledger.release("release", data.adjacency.times(W)), tables.own(self._parts))
+        self._released = Z
         opinions = log_probabilities(opinions)
         head = Fusion(data.classes, Z.shape[1])
         self._table, self._head = W, _TwoStage(features, head)
@@ -122,8 +120,7 @@ class DPDGC(NodeClassifier):
         private = "features" in ledger.used
 
         def make() -> Perceptron:
-            widths = [self.hidden, self.hidden, data.classes]
-            return Perceptron(data.features, widths, 0.0 if private else self.dropout).to(self.device)
+            return self._opinion(data.features, data.classes, 0.0 if private else self.dropout).to(self.device)
 
         if not private:
             fit = partial(self._train_freely, name="features")
@@ -138,12 +135,55 @@ class DPDGC(NodeClassifier):
         with torch.no_grad():
             return model, torch.softmax(logits(None), dim=1)
 
+    def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
+        return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
+
+    def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
+        return LinkxHead(like, self.hidden, classes, dropout)
+
+    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        classes = self.plan_.facts.classes
+        if self._parts == "trained":
+            bias = torch.empty(self.hidden)
+            return {"_head": self._linkx(like, classes), "_bias": bias, **self._tables(public=True)}
+        opinion: torch.nn.Module
+        if "features" in self._ledger.used:
+            opinion = self._opinion(like, classes)
+        else:
+            opinion = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
+        return {"_head": _TwoStage(opinion, Fusion(classes, self._read_width())), **self._tables(public=True)}
+
+    def _rows(self) -> dict[str, torch.Tensor]:
+        return {"_released": torch.empty(self.plan_.facts.nodes, self._read_width()), **self._tables(public=False)}
+
+    def _tables(self, *, public: bool) -> dict[str, torch.Tensor]:
+        """W, where it belongs: one that was made of public labels without noise shows them."""
+        covered = self._parts == "trained" or protects_attributes(self.plan_.level)
+        trained, classes = self._parts == "trained", self.plan_.facts.classes
+        width = self.hidden if trained else sum(widths(self._parts, classes))
+        return {"_table": torch.empty(self.plan_.facts.nodes, width)} if public == covered else {}
+
+    def _read_width(self) -> int:
+        """Columns of Z as the head reads it."""
+        if self._parts == "trained":
+            return self.hidden
+        classes = self.plan_.facts.classes
+        return own_width(self._parts, classes) + sum(widths(self._parts, classes))
+
+    @property
+    def _parts(self) -> str:
+        """The tables that W is made of, joined by +."""
+        return self._settings().table_at(self._ledger.plan.level, self._ledger.plan.facts.directed)
+
+    def _draws(self, from_graph: bool) -> bool:
+        """W is private already, so a row that the asker supplies needs no noise."""
+        return from_graph and super()._draws(from_graph)
+
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
         return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
-        """W is private already, so a row that the asker supplies needs no noise; one from the graph does."""
         summed = rows.times(self._table)
         if from_graph:
             summed = self._ledger.release_new_rows("release", summed)
@@ -151,7 +191,8 @@ class DPDGC(NodeClassifier):
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         """Z of nodes of which no table knows anything yet."""
-        return self._finish(summed, summed.new_zeros(len(summed), self._own_width))
+        width = own_width(self._parts, self.plan_.facts.classes)
+        return self._finish(summed, summed.new_zeros(len(summed), width))
 
     def _finish(self, summed: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         """Z from A W, row by row: directions beside what a table says of the node itself, or with the trained bias,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -21,6 +21,8 @@ from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
+from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.plan import Plan, PublicFacts
@@ -66,6 +68,8 @@ class NodeClassifier:
 
     method: ClassVar[str]
     direction: ClassVar[Direction] = "out"
+    # The planned release that rows of new nodes join; None where they need none.
+    joins: ClassVar[str | None] = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as scikit-learn's `clone` wants them."""
@@ -108,11 +112,26 @@ class NodeClassifier:
             self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = plan
-        self._labels, self._ledger = graph.labels, ledger
-        self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
+        self._ledger = ledger
+        self._labels: torch.Tensor | None = graph.labels
+        self._readers: np.ndarray | None = None
+        if self._degree_bound() is not None:
+            self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
         self._sparse = isinstance(inputs.features, SparseRows)
-        self._new: dict[Hashable, tuple[bytes, np.ndarray]] = {}
+        self._naming = Naming.of(graph)
+        self._answers = Answers()
+        self.budget_ = self.certificate_.epsilon
         return self
+
+    def save(self, folder: str | Path, *, budget: float | None = None) -> None:
+        """Write this model to a new folder, from which `graphveil.load` gives it back (docs/artifact.md).
+
+        `budget` is the epsilon that the folder may cost in all, further releases for new nodes included; by default
+        what the fit costs. From then on answers to new nodes are kept in the folder.
+        """
+        from graphveil.artifact import save
+
+        save(self, Path(folder), budget=budget)
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
         """Class probabilities of these nodes (all by default); asking again gives the same answer."""
@@ -135,36 +154,90 @@ class NodeClassifier:
             return torch.softmax(self._logits_on(data).cpu(), dim=1).numpy()
 
     def predict_new(
-        self, ids: Sequence[Hashable], features: Any, neighbors: Sequence[Sequence[int]], *, from_graph: bool = True
+        self,
+        ids: Sequence[Hashable],
+        features: Any,
+        neighbors: Sequence[Sequence[int]],
+        *,
+        from_graph: bool = True,
+        update: bool = False,
     ) -> np.ndarray:
         """Class probabilities of new nodes that read nodes of the training graph (incrementally inductive).
 
         `neighbors` lists, for each new node, the old nodes it reads. `from_graph` says that these lists come from the
-        private graph; with False they are the asker's own. An answer is kept under its id: asking again returns it.
+        private graph; with False they are the asker's own. An answer is kept under its id (as text): asking again
+        returns it. Other data for the same id is refused; with `update` it is a further release that has to fit the
+        budget (`save`).
 
         Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
         long as the readers of a node, old and new together, keep to the level's k or degree promise. Each is drawn
-        once.
+        once, and kept before it is shown.
         """
         self._check_fitted()
-        x, rows = self._new_rows(ids, features, neighbors)
-        keys = [_fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
-        for name, key in zip(ids, keys, strict=True):
-            if name in self._new and self._new[name][0] != key:
-                raise InvalidInput("ids", name, "was answered before with other data; a second release is not paid for")
-        fresh = [i for i, name in enumerate(ids) if name not in self._new]
-        if fresh:
-            self._count_readers(rows[fresh])
-            with torch.no_grad():
-                inputs: Rows = SparseRows(sp.csr_array(x[fresh]), self.device) if self._sparse else _dense(x[fresh])
-                logits = self._logits_new(inputs, SparseRows(rows[fresh], self.device), from_graph)
-            for i, row in zip(fresh, torch.softmax(logits.cpu(), dim=1).numpy(), strict=True):
-                self._new[ids[i]] = (keys[i], row)
-        return np.stack([self._new[name][1] for name in ids])
+        names = [str(name) for name in ids]
+        x, rows = self._new_rows(names, features, neighbors)
+        questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
+        with self._answers.opened():
+            fresh = []
+            for i, (name, question) in enumerate(zip(names, questions, strict=True)):
+                if not update:
+                    check_unchanged(self._answers, name, question)
+                last = self._answers.of(name)
+                if last is None or last.question != question:
+                    fresh.append(i)
+            if fresh:
+                asked = [(names[i], questions[i]) for i in fresh]
+                self._answers.add(self._answer(asked, x[fresh], rows[fresh], from_graph))
+            found = [self._answers.of(name) for name in names]
+        return np.array([answer.probabilities for answer in found if answer is not None], dtype=np.float32).reshape(
+            len(names), self.plan_.facts.classes
+        )
+
+    def _answer(
+        self, asked: Sequence[tuple[str, str]], x: np.ndarray, rows: sp.csr_array, from_graph: bool
+    ) -> list[Answer]:
+        """Answers to questions that were not asked before, by node and fingerprint."""
+        draws = self._draws(from_graph)
+        earlier = [self._answers.of(name) for name, _ in asked]
+        releases = [(0 if last is None else last.release) + draws for last in earlier]
+        if draws:
+            assert self.joins is not None
+            if max(releases) > self._answers.releases:
+                pay(self.plan_, self.joins, max(releases), self.budget_)
+            self._count_readers(rows, np.array(releases))
+        with torch.no_grad():
+            inputs: Rows = SparseRows(sp.csr_array(x), self.device) if self._sparse else _dense(x).to(self.device)
+            logits = self._logits_new(inputs, SparseRows(rows, self.device), from_graph)
+        counted = draws and self._readers is not None
+        return [
+            Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
+            for (name, question), release, row, reads in zip(
+                asked,
+                releases,
+                torch.softmax(logits.cpu(), dim=1).tolist(),
+                np.split(rows.indices, rows.indptr[1:-1]),
+                strict=True,
+            )
+        ]
+
+    @property
+    def epsilon_spent(self) -> float:
+        """What the fit and all further releases cost together."""
+        self._check_fitted()
+        if self.joins is None or self._answers.releases == 1:
+            return self.certificate_.epsilon
+        return epsilon_with(self.plan_, self.joins, self._answers.releases)
+
+    def _draws(self, from_graph: bool) -> bool:
+        """Whether answers to new nodes draw noise."""
+        del from_graph
+        return self.joins is not None and self.joins in self._ledger.used
 
     def score(self, nodes: Any) -> float:
         """Accuracy on the labelled nodes among these (a mask or indices); a published score is not accounted for."""
         guess = torch.from_numpy(self.predict(nodes))
+        if self._labels is None:
+            raise InvalidInput("model", self.method, "was loaded without labels; load it with graph=...")
         truth = self._labels[_index(nodes, len(self._labels))]
         known = truth >= 0
         if not bool(known.any()):
@@ -196,19 +269,37 @@ class NodeClassifier:
         starts = np.cumsum([0, *(len(row) for row in neighbors)])
         return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
 
-    def _count_readers(self, rows: sp.csr_array) -> None:
-        """Keep the degree promise over old and new readers together."""
-        readers = self._readers + np.bincount(rows.indices, minlength=len(self._readers))
+    def _count_readers(self, rows: sp.csr_array, releases: np.ndarray) -> None:
+        """Keep the degree promise in each table: over old and new readers in the first, over new ones in others."""
         bound = self._degree_bound()
-        if bound is not None:
+        if bound is None or self._readers is None:
+            return
+        for release in np.unique(releases).tolist():
+            readers = self._answers.readers(release, len(self._readers))
+            readers += np.bincount(rows[releases == release].indices, minlength=len(self._readers))
+            if release == 1:
+                readers += self._readers
             check_promise(Node(bound), int(readers.max(initial=0)))
-        self._readers = readers
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict on another graph")
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict for new nodes")
+
+    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        """What the certificate covers in full, by attribute, for features `like` these: shapes without content.
+
+        With `_rows`, all that a fitted model is made of: an artifact holds it and nothing else.
+        """
+        raise NotImplementedError
+
+    def _rows(self) -> dict[str, torch.Tensor]:
+        """What has a row for each node that only this node's owner may see, likewise."""
+        return {}
+
+    def _recall(self, data: Inputs | None) -> None:
+        """Take from the training graph, if it is at hand, what new nodes read of it and no artifact holds."""
 
     def _settings(self) -> Settings:
         return Settings(
@@ -307,12 +398,6 @@ def _dense(x: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
 
-def _fingerprint(features: np.ndarray, neighbors: Sequence[int], from_graph: bool) -> bytes:
-    """Tells whether a new node is asked about again with the same data."""
-    found = hashlib.sha256(features.tobytes() + repr((sorted(map(int, neighbors)), from_graph)).encode())
-    return found.digest()
-
-
 def needs_degree_bound(level: Level) -> bool:
     """Whether a method that aggregates features needs a promise on degrees here."""
     return isinstance(level, KNeighbor | Node)
@@ -320,7 +405,9 @@ def needs_degree_bound(level: Level) -> bool:
 
 def _index(nodes: Any, count: int) -> torch.Tensor:
     """Node indices from a mask, a list or an array, checked."""
-    index = torch.as_tensor(np.asarray(nodes) if isinstance(nodes, Sequence) else nodes)
+    if isinstance(nodes, Sequence):
+        nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
+    index = torch.as_tensor(nodes)
     if index.dtype == torch.bool:
         if index.shape != (count,):
             raise InvalidInput("nodes", tuple(index.shape), f"a mask must have {count} entries")

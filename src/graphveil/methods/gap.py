@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import torch
 
+from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
@@ -32,6 +33,7 @@ class GAP(NodeClassifier):
 
     method: ClassVar[str] = "gap"
     direction: ClassVar[Direction] = "in"
+    joins: ClassVar[str | None] = "hops"
 
     def _settings(self) -> Settings:
         return replace(super()._settings(), hops=self.hops)
@@ -42,14 +44,32 @@ class GAP(NodeClassifier):
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
-        hops = self._hops(data, ledger, self._encode(data, ledger))
-        self._seen = hops
-        dropout = 0.0 if "head" in ledger.used else self.dropout
-        head = HopsHead(self.hops + 1, self.hidden, self.hidden, data.classes, dropout)
+        self._encoded: torch.Tensor | None = self._encode(data, ledger)
+        hops = self._hops(data, ledger, self._encoded)
+        # Without the first: nobody may see it but the node itself.
+        self._released = hops[:, 1:].contiguous()
+        head = self._head_network(data.classes, 0.0 if "head" in ledger.used else self.dropout)
         self._train(head, lambda rows: head(hops if rows is None else hops[rows]), data, ledger, "head")
         self._head = head
         with torch.no_grad():
             return head(hops)
+
+    def _head_network(self, classes: int, dropout: float = 0.0) -> HopsHead:
+        return HopsHead(self.hops + 1, self.hidden, self.hidden, classes, dropout)
+
+    def _encoder_network(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
+        return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
+
+    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        classes = self.plan_.facts.classes
+        return {"_encoder": self._encoder_network(like, classes), "_head": self._head_network(classes)}
+
+    def _rows(self) -> dict[str, torch.Tensor]:
+        return {"_released": torch.empty(self.plan_.facts.nodes, self.hops, self.hidden)}
+
+    def _recall(self, data: Inputs | None) -> None:
+        with torch.no_grad():
+            self._encoded = None if data is None else normalize_rows(self._encoder.hidden(data.features))
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         found = [normalize_rows(self._encoder.hidden(data.features))]
@@ -60,16 +80,18 @@ class GAP(NodeClassifier):
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         """What a new node aggregates is not private by itself, so its hops take noise whoever supplies the row."""
         del from_graph
+        if self._encoded is None:
+            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         found = [normalize_rows(self._encoder.hidden(features))]
-        for hop in range(self.hops):
-            summed = rows.times(self._seen[:, hop].contiguous())
+        for seen in [self._encoded, *self._released.unbind(1)][: self.hops]:
+            summed = rows.times(seen.contiguous())
             found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(found, dim=1))
 
     def _encode(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
         dropout = 0.0 if "encoder" in ledger.used else self.dropout
-        encoder = Perceptron(data.features, [self.hidden, self.hidden, data.classes], dropout)
+        encoder = self._encoder_network(data.features, data.classes, dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return encoder(data.features if rows is None else data.features[rows])

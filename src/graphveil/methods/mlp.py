@@ -29,8 +29,7 @@ class MLP(NodeClassifier):
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         private = "head" in ledger.used
-        widths = [self.hidden, self.hidden, data.classes]
-        model = Perceptron(data.features, widths, dropout=0.0 if private else self.dropout)
+        model = self._network(data.features, data.classes, dropout=0.0 if private else self.dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return model(data.features if rows is None else data.features[rows])
@@ -39,6 +38,12 @@ class MLP(NodeClassifier):
         self._model = model
         with torch.no_grad():
             return model(data.features)
+
+    def _network(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
+        return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
+
+    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        return {"_model": self._network(like, self.plan_.facts.classes)}
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(data.features)

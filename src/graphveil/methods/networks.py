@@ -92,7 +92,8 @@ class Fusion(nn.Module):
         with torch.no_grad():
             tables = 1 + width // classes
             self.out.weight.zero_()
-            self.out.weight[:, : tables * classes] = torch.eye(classes).repeat(1, tables)
+            for block in self.out.weight[:, : tables * classes].split(classes, dim=1):
+                block.fill_diagonal_(1)
             self.out.bias.zero_()
 
     def forward(self, opinion: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

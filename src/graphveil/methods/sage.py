@@ -65,9 +65,16 @@ class SAGE(NodeClassifier):
 
         self._train_freely(model, logits, data.target, self.method)
         self._model = model
-        self._inputs = inputs
+        self._inputs: tuple[Rows, Rows, SparseRows] | None = inputs
         with torch.no_grad():
             return logits(None)
+
+    def _weights(self, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
+        facts = self.plan_.facts
+        return {"_model": MeanSage(like, torch.empty(0, facts.features), self.hidden, facts.classes, 0.0)}
+
+    def _recall(self, data: Inputs | None) -> None:
+        self._inputs = None if data is None else _with_means(data.features, data.adjacency.matrix, self.device)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
@@ -76,6 +83,8 @@ class SAGE(NodeClassifier):
         if self._ledger.used:
             raise InvalidInput("method", self.method, "cannot protect the links of new nodes; fit again with them")
         del from_graph
+        if self._inputs is None:
+            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         old, means, _ = self._inputs
         h = self._model.hidden(old, means)
         mean = SparseRows(_row_means(rows.matrix), self.device)

@@ -120,12 +120,21 @@ def row_norms(names: Sequence[str]) -> list[float]:
     return [math.sqrt(degrees if name == "degrees" else rest / others) for name in names]
 
 
+def widths(name: str, classes: int) -> list[int]:
+    """Columns of each of the tables that `name` joins."""
+    return [1 if part == "degrees" else classes for part in name.split("+")]
+
+
+def own_width(name: str, classes: int) -> int:
+    """Columns of `Tables.own`."""
+    return classes * sum(part in RELEASED_IN_FULL for part in name.split("+"))
+
+
 def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> torch.Tensor:
     """Z as a head reads it, row by row: the direction of each table on its own, so that a weak one does not shrink a
     strong one; and, in the last column, the logarithm of the degree."""
     names = name.split("+")
-    widths = [1 if part == "degrees" else classes for part in names]
-    blocks = dict(zip(names, summed.split(widths, dim=1), strict=True))
+    blocks = dict(zip(names, summed.split(widths(name, classes), dim=1), strict=True))
     degrees = blocks.pop("degrees", None)
     found = [shrunk_rows(block, noise) for block in blocks.values()]
     if degrees is not None:

@@ -21,6 +21,8 @@ def write_report(folder: str | Path, form: str = "html", out: str | Path | None 
     `html` and `markdown` are one file (by default FOLDER/report.html or report.md), `png` and `svg` one file for
     each figure, in a folder (by default FOLDER/figures).
     """
+    from graphveil.artifact import list_derived
+
     folder = Path(folder)
     if form not in FORMATS:
         raise InvalidInput("format", form, f"must be one of {', '.join(FORMATS)}")
@@ -28,10 +30,13 @@ def write_report(folder: str | Path, form: str = "html", out: str | Path | None 
     if form in _FILES:
         text = html_report(found) if form == "html" else _markdown(found)
         target = folder / _FILES[form] if out is None else Path(out)
-        write_files(target.parent, {target.name: text.encode(errors="replace")})
-        return [target]
-    target = folder / "figures" if out is None else Path(out)
-    return write_files(target, _pictures(found, form, folder))
+        files = write_files(target.parent, {target.name: text.encode(errors="replace")})
+    else:
+        target = folder / "figures" if out is None else Path(out)
+        files = write_files(target, _pictures(found, form, folder))
+    if isinstance(found, RunFolder):
+        list_derived(folder, files)
+    return files
 
 
 def html_report(found: list[Experiment] | RunFolder) -> str:

@@ -1,0 +1,123 @@
+"""From a folder to a model; whatever is not as it was written is one line that names the file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load as read_tensors
+
+from graphveil import validate
+from graphveil.artifact.answers import FolderAnswers
+from graphveil.artifact.manifest import JOURNAL, read_files
+from graphveil.artifact.saving import ALSO, CARD, CONFIG, CONFIG_FORMAT, NODES, NOT_KEPT, STATE, weights_path
+from graphveil.artifact.tensors import restore
+from graphveil.certificate import Certificate
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph
+from graphveil.graph.decoding import decoding, inside
+from graphveil.levels import level_from_dict, with_unit
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods import method_class
+from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.naming import Naming
+
+
+def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu") -> NodeClassifier:
+    """The model that `save` or `graphveil train --out` wrote.
+
+    No artifact holds the graph. With `graph`, the training graph, a loaded model can be scored, and methods whose new
+    nodes read their neighbours' features (gap, dp-sage, sage) can predict for new nodes.
+    """
+    folder = Path(folder)
+    files = read_files(folder)
+    certificate = _certificate(folder, files)
+    _check_names(folder, files, certificate)
+    model, budget = _configured(folder / CONFIG, files[CONFIG], certificate, device)
+    model.certificate_, model.plan_ = certificate, certificate.plan()
+    model._ledger = Ledger.finished(model.plan_, NoiseSource())
+    weights = folder / weights_path(certificate.level)
+    state = folder / STATE
+    with decoding(folder / CONFIG, "a configuration of this model"):
+        restore(
+            model,
+            (weights, _tensors(weights, files[weights_path(certificate.level)])),
+            (state, _tensors(state, files[STATE])),
+        )
+    model._naming = _naming(folder, files, certificate)
+    model.budget_ = budget
+    model._answers = FolderAnswers(folder)
+    model._labels = None if graph is None else graph.labels
+    model._recall(None if graph is None else _inputs(model, graph))
+    return model
+
+
+def _certificate(folder: Path, files: Mapping[str, bytes]) -> Certificate:
+    path = folder / "certificate.json"
+    if path.name not in files:
+        raise InvalidInput("file", str(path), "is not in the manifest")
+    with decoding(path, "a certificate"), inside(path):
+        return Certificate.from_json(files[path.name].decode())
+
+
+def _check_names(folder: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
+    needed = {CARD, CONFIG, STATE, JOURNAL, "certificate.json", "certificate.txt", weights_path(certificate.level)}
+    for name in sorted(needed - set(files)):
+        raise InvalidInput("file", str(folder / name), "is not in the manifest")
+    for name in sorted(set(files) - needed):
+        if name not in (NODES, *ALSO):
+            raise InvalidInput("file", str(folder / name), "does not belong to this model")
+
+
+def _configured(path: Path, data: bytes, certificate: Certificate, device: str) -> tuple[NodeClassifier, float]:
+    """An unfitted model with the settings that were written, and the budget."""
+    with decoding(path, "a configuration"), inside(path):
+        config = json.loads(data)
+        if config["format"] != CONFIG_FORMAT:
+            raise InvalidInput("format", config["format"], f"must be {CONFIG_FORMAT}")
+        if set(config) != {"format", "method", "params", "budget", "naming"}:
+            raise InvalidInput("fields", sorted(config), "are not those of a configuration")
+        if config["method"] != certificate.method:
+            raise InvalidInput("method", config["method"], f"the certificate is about {certificate.method}")
+        cls = method_class(certificate.method)
+        params = dict(config["params"])
+        wanted = {field.name for field in dataclasses.fields(cls)} - NOT_KEPT
+        if set(params) != wanted:
+            raise InvalidInput("params", sorted(set(params) ^ wanted), "are missing or unknown")
+        params["level"] = level_from_dict(params["level"])
+        if with_unit(params["level"], certificate.facts.directed) != certificate.level:
+            raise InvalidInput("level", config["params"]["level"], "is not the certificate's")
+        validate.count("hidden", params["hidden"])
+        budget = math.inf if config["budget"] is None else validate.real("budget", config["budget"])
+        return cls(**params, device=device), budget
+
+
+def _tensors(path: Path, data: bytes) -> dict[str, torch.Tensor]:
+    with decoding(path, "safetensors"):
+        return dict(read_tensors(data))
+
+
+def _naming(folder: Path, files: Mapping[str, bytes], certificate: Certificate) -> Naming:
+    nodes: Any = None
+    if NODES in files:
+        with decoding(folder / NODES, "names of nodes"), inside(folder / NODES):
+            nodes = json.loads(files[NODES])
+            if not (isinstance(nodes, list) and all(isinstance(name, str) for name in nodes)):
+                raise InvalidInput("content", type(nodes).__name__, "must be a list of names")
+            if len(nodes) != certificate.facts.nodes or len(set(nodes)) != len(nodes):
+                raise InvalidInput("nodes", len(nodes), f"must be {certificate.facts.nodes} different names")
+    with decoding(folder / CONFIG, "a configuration"), inside(folder / CONFIG):
+        return Naming.from_dict(json.loads(files[CONFIG])["naming"], nodes, certificate.facts)
+
+
+def _inputs(model: NodeClassifier, graph: Graph) -> Inputs:
+    facts = model.plan_.facts
+    given = (graph.num_nodes, graph.num_features, graph.num_classes, graph.directed, int(graph.train_mask.sum()))
+    if given != (facts.nodes, facts.features, facts.classes, facts.directed, facts.train_nodes):
+        raise InvalidInput("graph", graph.name, "is not the graph that this model was trained on")
+    return Inputs(graph, graph.reads(model.direction), model.device, model._sparse)

@@ -1,0 +1,131 @@
+"""A fitted model as named tensors, and back; strict about names, shapes, types and finite values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from graphveil.errors import InvalidInput
+from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows
+from graphveil.methods.estimator import NodeClassifier
+
+LOGITS, READERS, SPARSE = "logits", "readers", "sparse"
+Parts = Mapping[str, nn.Module | torch.Tensor]
+
+
+def weights_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
+    """What the certificate covers in full."""
+    return _flat(model, _weight_shapes(model, model._sparse))
+
+
+def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
+    """What has a row for each node that only the node's owner may see, and what else must not be published.
+
+    Whether features are mostly empty is a fact about private data, so it stays here too.
+    """
+    found = {LOGITS: model.logits_.contiguous(), **_flat(model, _row_shapes(model))}
+    found[SPARSE] = torch.tensor([model._sparse], dtype=torch.uint8)
+    if model._readers is not None:
+        found[READERS] = torch.from_numpy(model._readers).to(torch.int64)
+    return found
+
+
+def restore(
+    model: NodeClassifier,
+    weights: tuple[Path, Mapping[str, torch.Tensor]],
+    rows: tuple[Path, Mapping[str, torch.Tensor]],
+) -> None:
+    """Fill a model that knows its plan from the tensors of two files."""
+    facts = model.plan_.facts
+    expected: dict[str, nn.Module | torch.Tensor] = {
+        "logits_": torch.empty(facts.nodes, facts.classes, device="meta"),
+        **_row_shapes(model),
+    }
+    plain = {name: tensor for name, tensor in rows[1].items() if name not in (SPARSE, READERS)}
+    extra = {name: tensor for name, tensor in rows[1].items() if name in (SPARSE, READERS)}
+    counted = model._degree_bound() is not None
+    wanted = {SPARSE: (torch.uint8, (1,)), **({READERS: (torch.int64, (facts.nodes,))} if counted else {})}
+    _same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, wanted)
+    _fill(model, expected, rows[0], plain)
+    model._sparse = bool(extra[SPARSE].item())
+    model._readers = extra[READERS].numpy() if counted else None
+    for field in ("folds", "hops"):
+        value = getattr(model, field, 0)
+        if value > len(weights[1]) + 1:  # no file of this size can hold so many
+            raise InvalidInput(field, value, f"does not fit the {len(weights[1])} tensors in {weights[0].name}")
+    _fill(model, _weight_shapes(model, model._sparse), weights[0], weights[1])
+
+
+def _weight_shapes(model: NodeClassifier, sparse: bool) -> Parts:
+    width = model.plan_.facts.features
+    like: Rows = SparseRows(sp.csr_array((0, width))) if sparse else torch.empty(0, width, device="meta")
+    with torch.device("meta"):  # shapes without memory
+        return model._weights(like)
+
+
+def _row_shapes(model: NodeClassifier) -> dict[str, torch.Tensor]:
+    with torch.device("meta"):
+        return model._rows()
+
+
+def _flat(model: NodeClassifier, parts: Parts) -> dict[str, torch.Tensor]:
+    found = {}
+    for name in parts:
+        value = getattr(model, name)
+        if isinstance(value, nn.Module):
+            tensors = {key: _turned(tensor, key in set(_sparse(value))) for key, tensor in value.state_dict().items()}
+            found.update({f"{name.strip('_')}.{key}": tensor for key, tensor in tensors.items()})
+        else:
+            found[name.strip("_")] = value
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+
+
+def _fill(model: NodeClassifier, parts: Parts, path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
+    wanted = {}
+    for name, part in parts.items():
+        if isinstance(part, nn.Module):
+            for key, tensor in part.state_dict().items():
+                wanted[f"{name.strip('_')}.{key}"] = tuple(_turned(tensor, key in set(_sparse(part))).shape)
+        else:
+            wanted[name.strip("_")] = tuple(part.shape)
+    found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    _same(path, found, {name: (torch.float32, shape) for name, shape in wanted.items()})
+    for name, tensor in tensors.items():
+        if not bool(torch.isfinite(tensor).all()):
+            raise InvalidInput("file", str(path), f"{name} holds values that are not finite")
+    for name, part in parts.items():
+        prefix = f"{name.strip('_')}."
+        if isinstance(part, nn.Module):
+            own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            turned = {key: _turned(value, key in set(_sparse(part))) for key, value in own.items()}
+            part.load_state_dict(turned, strict=True, assign=True)
+            setattr(model, name, part.to(model.device).eval())
+        else:
+            kept = tensors[name.strip("_")]
+            setattr(model, name, kept if name == "logits_" else kept.to(model.device))
+
+
+def _sparse(module: nn.Module) -> Iterator[str]:
+    """Weights that a sparse layer keeps the other way round."""
+    for place, part in module.named_modules():
+        if isinstance(part, SparseLinear):
+            yield f"{place}.weight" if place else "weight"
+
+
+def _turned(tensor: torch.Tensor, turn: bool) -> torch.Tensor:
+    """Files hold (outputs, inputs) for every layer, so that a shape does not tell how private features look."""
+    return tensor.T.contiguous() if turn else tensor
+
+
+def _same(path: Path, found: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    for name in sorted({*found, *wanted}):
+        if name not in wanted:
+            raise InvalidInput("file", str(path), f"holds {name}, which is no part of this model")
+        if name not in found:
+            raise InvalidInput("file", str(path), f"does not hold {name}")
+        if found[name] != wanted[name]:
+            raise InvalidInput("file", str(path), f"{name} is {found[name]}, must be {wanted[name]}")

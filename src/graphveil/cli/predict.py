@@ -1,0 +1,158 @@
+"""`graphveil predict`: class probabilities from a run, for its nodes or for nodes that joined later."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphveil.errors import InvalidInput
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from graphveil.methods.estimator import NodeClassifier
+
+FORMATS = ("csv", "json", "parquet")
+
+
+def predict(
+    run: Annotated[Path, typer.Argument(help="A folder that `graphveil train --out` or `model.save` wrote.")],
+    nodes: Annotated[str | None, typer.Option(help="Nodes with commas between, or a file of them.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All nodes of the training graph.")] = False,
+    new: Annotated[Path | None, typer.Option(help="Table of new nodes: id, neighbors, features.")] = None,
+    own_links: Annotated[
+        bool, typer.Option("--own-links", help="Neighbours in --new are the asker's own, not from the private graph.")
+    ] = False,
+    update: Annotated[bool, typer.Option("--update", help="Changed data of new nodes: a release that costs.")] = False,
+    graph: Annotated[
+        str | None, typer.Option(help="The training graph; gap, dp-sage and sage need it for --new.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of the training graph's random split.")] = 0,
+    form: Annotated[str | None, typer.Option("--format", help="csv, json or parquet (default csv).")] = None,
+    out: Annotated[Path | None, typer.Option(help="A new file; otherwise to standard output.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Print class probabilities. Each prediction is for its own node only, unless the certificate says otherwise.
+
+    Nodes of the training graph are free and always get the same answer. A new node's noise is drawn once and kept in
+    the run before the answer is shown.
+
+    Example: graphveil predict runs/first --nodes 3,17 --format json
+    """
+    form = form or ("json" if as_json else "csv")
+    _check_words(nodes, every, new, form, out, run)
+    if new is None:
+        for name, value in {"graph": graph, "own_links": own_links, "update": update}.items():
+            if value:
+                raise InvalidInput(name, value, "belongs to --new")
+    from graphveil.artifact import load
+    from graphveil.cli.train import _load
+
+    model = load(run)
+    if graph is not None:
+        from_files = Path(graph).exists() or os.sep in graph
+        directed = model.plan_.facts.directed if from_files else None
+        model = load(run, graph=_load(graph, root, split_seed, directed))
+    if new is not None:
+        from graphveil.artifact.new_nodes import read_new_nodes
+
+        asked = read_new_nodes(new, model._naming, model.plan_.facts)
+        found = model.predict_new(asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update)
+        names = asked.ids
+    else:
+        places = range(model.plan_.facts.nodes) if every else _places(model, nodes or "")
+        names = [model._naming.node(place) for place in places]
+        found = model.predict_proba(list(places))
+    data = _render(model, names, found, form)
+    if out is None:
+        typer.echo(data.decode(), nl=False)
+        return
+    from graphveil.artifact.storage import replace_file
+
+    try:
+        replace_file(out, data)
+    except OSError as error:
+        raise InvalidInput("out", str(out), f"cannot be written: {error.strerror}") from None
+    typer.echo(f"written to {out}: {len(names)} predictions; {_spent(model)}")
+
+
+def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, out: Path | None, run: Path) -> None:
+    """Everything that can be wrong before anything is read."""
+    if (nodes is not None) + every + (new is not None) != 1:
+        raise InvalidInput("nodes", nodes, "give one of --nodes, --all and --new")
+    if form not in FORMATS:
+        raise InvalidInput("format", form, f"must be one of {', '.join(FORMATS)}")
+    if out is None:
+        if form == "parquet":
+            raise InvalidInput("out", None, "parquet is not for a terminal; name a file")
+        return
+    if out.exists():
+        raise InvalidInput("out", str(out), "exists already")
+    if not out.parent.is_dir():
+        raise InvalidInput("out", str(out), "its folder does not exist")
+    if not os.access(out.parent, os.W_OK):
+        raise InvalidInput("out", str(out), "its folder cannot be written to")
+    if out.resolve().is_relative_to(run.resolve()):
+        raise InvalidInput("out", str(out), "lies in the run, whose files are fixed; choose another place")
+
+
+def _places(model: NodeClassifier, text: str) -> list[int]:
+    """Nodes of a list, or of a file with one name in each line or with commas between them."""
+    path = Path(text)
+    try:
+        if path.is_file():
+            text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidInput("nodes", str(path), f"cannot be read: {error}") from None
+    names = [name.strip() for line in text.splitlines() for name in line.split(",")]
+    names = [name for name in names if name]
+    if not names:
+        raise InvalidInput("nodes", text, "names no node")
+    return model._naming.places("nodes", names, model.plan_.facts.nodes)
+
+
+def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form: str) -> bytes:
+    best = [model._naming.class_name(int(row.argmax())) for row in found]
+    columns = [f"class_{index}" for index in range(found.shape[1])]
+    if form == "parquet":
+        import pyarrow as pa
+        import pyarrow.parquet
+
+        table = pa.table(
+            {"node": pa.array(names, pa.string()), "prediction": pa.array(best, pa.string())}
+            | {column: pa.array(found[:, index]) for index, column in enumerate(columns)}
+        )
+        sink = io.BytesIO()
+        pyarrow.parquet.write_table(table, sink)
+        return sink.getvalue()
+    if form == "json":
+        rows: list[dict[str, Any]] = [
+            {"node": name, "prediction": guess, "probabilities": [float(p) for p in row]}
+            for name, guess, row in zip(names, best, found, strict=True)
+        ]
+        classes = [model._naming.class_name(index) for index in range(found.shape[1])]
+        ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
+        return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
+    text = io.StringIO()
+    lines = csv.writer(text, lineterminator="\n")
+    lines.writerow(["node", "prediction", *columns])
+    lines.writerows([n, b, *(str(p) for p in row)] for n, b, row in zip(names, best, found, strict=True))
+    return text.getvalue().encode()
+
+
+def _spent(model: NodeClassifier) -> str:
+    if _finite(model.epsilon_spent) is None:
+        return "nothing is protected"
+    return f"epsilon {model.epsilon_spent:.4g} of {model.budget_:.4g} spent"
+
+
+def _finite(value: float) -> float | None:
+    return value if value < float("inf") else None

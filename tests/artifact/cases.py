@@ -1,0 +1,14 @@
+"""A small graph, models fitted to it, and two nodes that join it."""
+
+import graphveil as gv
+from graphveil.graph import csbm
+from graphveil.methods import method_class
+
+SEED = 918273645
+GRAPH = csbm(0.6, n=120, f=8, d=5, seed=1)
+NEW = {"ids": ["anna", "ben"], "features": [[1.0] * 8, [0.5] * 8], "neighbors": [[1, 2, 30], []]}
+
+
+def fitted(method="dpdgc", level=None, **options):
+    words = {"level": level or gv.KNeighbor(1), "epsilon": 4.0, "seed": SEED, "steps": 2, "epochs": 2, "hidden": 8}
+    return method_class(method)(**{**words, **options}).fit(GRAPH)

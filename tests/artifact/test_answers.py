@@ -1,0 +1,171 @@
+"""New nodes: one draw for each, whoever asks, however often; more only if it is paid for."""
+
+import multiprocessing
+import time
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+import graphveil as gv
+from artifact.cases import GRAPH, NEW, fitted
+from graphveil.artifact.answers import FolderAnswers
+from graphveil.artifact.manifest import JOURNAL
+from graphveil.methods.answers import epsilon_with
+from graphveil.methods.estimator import NodeClassifier
+
+FORK = multiprocessing.get_context("fork")
+
+
+def ask(folder, answers, ready):
+    model = gv.load(folder)
+    ready.wait()
+    answers.put(model.predict_new(["x"], [[1.0] * 8], [[1, 2]]))
+
+
+def asked_by_processes(folder, count):
+    answers = FORK.SimpleQueue()
+    ready = FORK.Barrier(count)
+    processes = [FORK.Process(target=ask, args=(folder, answers, ready)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    found = [answers.get() for _ in processes]
+    for process in processes:
+        process.join()
+    return np.stack(found)
+
+
+def test_processes_at_the_same_time_get_one_answer(folder, monkeypatch):
+    answer = NodeClassifier._answer
+
+    def slowly(self, *words):
+        time.sleep(0.2)  # everybody else asks while this one is busy
+        return answer(self, *words)
+
+    monkeypatch.setattr(NodeClassifier, "_answer", slowly)
+    found = asked_by_processes(folder, 6)
+    assert (found == found[0]).all()
+    assert (folder / JOURNAL).read_text().count('"node": "x"') == 1
+
+
+def test_a_twin_that_draws_again_is_caught(folder, monkeypatch):
+    """The check above sees an artifact that forgets what it has answered."""
+
+    @contextmanager
+    def forgetful(self):
+        self._last.clear()
+        yield
+
+    monkeypatch.setattr(FolderAnswers, "opened", forgetful)
+    monkeypatch.setattr(FolderAnswers, "add", lambda self, answers: self._note(answers))
+    found = asked_by_processes(folder, 6)
+    assert len(np.unique(found[:, 0, 0])) == 6
+
+
+def test_a_forked_source_does_not_repeat_its_noise(folder):
+    model = gv.load(folder)
+    model._answers = type(model._answers).__mro__[1]()  # kept in memory, so that both sides draw
+    answers = FORK.SimpleQueue()
+
+    def draw():
+        answers.put(model.predict_new(["y"], [[1.0] * 8], [[1]]))
+
+    child = FORK.Process(target=draw)
+    child.start()
+    theirs = answers.get()
+    child.join()
+    draw()
+    assert not np.array_equal(theirs, answers.get())
+
+
+def test_other_data_is_refused_unless_it_is_paid_for(tmp_path):
+    model = fitted()
+    twice = epsilon_with(model.plan_, "release", 2)
+    assert twice > model.certificate_.epsilon
+    model.save(tmp_path / "run", budget=twice + 1e-6)
+    first = model.predict_new(**NEW)
+    changed = {**NEW, "neighbors": [[1, 2], []]}
+    with pytest.raises(gv.InvalidInput, match="answered before with other data"):
+        model.predict_new(**changed)
+    model = gv.load(tmp_path / "run")
+    second = model.predict_new(**changed, update=True)
+    assert not np.array_equal(second[0], first[0])
+    assert np.array_equal(second[1], first[1])
+    assert model.epsilon_spent == gv.load(tmp_path / "run").epsilon_spent == twice
+    # Another node's second row joins the second table.
+    model.predict_new(["ben"], [[0.5] * 8], [[7]], update=True)
+    assert model.epsilon_spent == twice
+    with pytest.raises(gv.BudgetExceeded, match="release 3 of release"):
+        gv.load(tmp_path / "run").predict_new(**NEW, update=True)
+    assert np.array_equal(gv.load(tmp_path / "run").predict_new(["anna"], NEW["features"][:1], [[1, 2]]), second[:1])
+
+
+def test_without_a_budget_nothing_is_paid_for(folder):
+    with pytest.raises(gv.BudgetExceeded):
+        gv.load(folder).predict_new(["anna"], [[1.0] * 8], [[5]], update=True)
+    model = fitted()
+    model.predict_new(**NEW)
+    with pytest.raises(gv.BudgetExceeded):
+        model.predict_new(["anna"], [[1.0] * 8], [[5]], update=True)
+
+
+def test_what_draws_no_noise_costs_nothing(tmp_path):
+    mlp = fitted("mlp")
+    mlp.save(tmp_path / "mlp")
+    mlp.predict_new(**NEW)
+    mlp.predict_new(["anna"], [[2.0] * 8], [[5]], update=True)
+    assert mlp.epsilon_spent == mlp.certificate_.epsilon
+    own = fitted()
+    own.predict_new(**NEW, from_graph=False)
+    own.predict_new(["anna"], [[2.0] * 8], [[5]], from_graph=False, update=True)
+    own.predict_new(["anna"], [[2.0] * 8], [[5]], update=True)  # the first draw of this row
+    assert own.epsilon_spent == own.certificate_.epsilon
+
+
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "dp-sage"])
+def test_readers_are_counted_across_processes(method, tmp_path):
+    counts = np.bincount(GRAPH.indices, minlength=120)
+    busiest, bound = int(counts.argmax()), int(counts.max()) + 2
+    fitted(method, gv.Node(bound)).save(tmp_path / "run")
+    for name in ("a", "b"):
+        gv.load(tmp_path / "run", graph=GRAPH).predict_new([name], [[1.0] * 8], [[busiest]])
+    with pytest.raises(gv.InvalidInput, match="breaks this promise"):
+        gv.load(tmp_path / "run", graph=GRAPH).predict_new(["c"], [[1.0] * 8], [[busiest]])
+    # Asking again is no new reader.
+    gv.load(tmp_path / "run", graph=GRAPH).predict_new(["a"], [[1.0] * 8], [[busiest]])
+
+
+def test_each_table_has_its_own_readers(tmp_path):
+    counts = np.bincount(GRAPH.indices, minlength=120)
+    busiest, bound = int(counts.argmax()), int(counts.max()) + 1
+    model = fitted("dpdgc", gv.Node(bound))
+    model.save(tmp_path / "run", budget=50.0)
+    model.predict_new(["a"], [[1.0] * 8], [[busiest]])
+    model.predict_new(["a"], [[2.0] * 8], [[busiest]], update=True)
+    with pytest.raises(gv.InvalidInput, match="breaks this promise"):
+        model.predict_new(["b"], [[1.0] * 8], [[busiest]])
+
+
+def test_what_was_never_shown_is_overwritten(folder):
+    with (folder / JOURNAL).open("ab") as file:
+        file.write(b'{"node": "torn", "ques')
+    found = gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]])
+    assert np.array_equal(gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]]), found)
+    assert b"torn" not in (folder / JOURNAL).read_bytes()
+
+
+def test_a_journal_that_lost_answers_is_an_error(folder):
+    model = gv.load(folder)
+    lines = (folder / JOURNAL).read_bytes().splitlines(keepends=True)
+    (folder / JOURNAL).write_bytes(lines[0])
+    for ask_again in (lambda: gv.load(folder), lambda: model.predict_new(["q"], [[1.0] * 8], [[3]])):
+        with pytest.raises(gv.InvalidInput, match="it was cut off"):
+            ask_again()
+
+
+def test_a_new_node_may_read_nobody(folder):
+    assert gv.load(folder).predict_new(["alone"], [[1.0] * 8], [[]]).shape == (1, 2)
+
+
+def test_no_new_nodes_is_an_empty_answer(folder):
+    assert gv.load(folder).predict_new([], np.zeros((0, 8)), []).shape == (0, 2)

@@ -1,0 +1,100 @@
+"""No file gives away what it must not."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import graphveil as gv
+from artifact.cases import GRAPH, SEED, fitted
+from graphveil.artifact.manifest import read_manifest
+
+A = GRAPH.reads("out").toarray().astype(np.float64)
+X = GRAPH.features.numpy().astype(np.float64)
+Y = GRAPH.labels.numpy()
+
+
+def shows(tensor, private):
+    """Whether each row of `private`, up to its place, scale and mean, is a row or column of the tensor."""
+    found = tensor.double().reshape(tensor.shape[0], -1).numpy() if tensor.ndim else np.zeros((1, 1))
+    for table in (found, found.T):
+        if table.shape == private.shape and abs(np.corrcoef(table.ravel(), private.ravel())[0, 1]) > 0.99:
+            return True
+    return False
+
+
+def shows_labels(tensor):
+    """Whether the label of a training node can be read off its row."""
+    if tensor.ndim != 2 or tensor.shape[0] != len(Y):
+        return False
+    rows = tensor[GRAPH.train_mask].double().numpy()
+    labels = Y[GRAPH.train_mask.numpy()]
+    return len(np.unique(rows.round(6), axis=0)) == 2 and any(
+        len({tuple(row) for row in rows[labels == y].round(6)}) == 1 for y in (0, 1)
+    )
+
+
+CASES = [
+    ("mlp", gv.KNeighbor(1), {}),
+    ("dpdgc", gv.KNeighbor(1), {}),
+    ("dpdgc", gv.KNeighbor(1), {"table": "trained"}),
+    ("dpdgc", gv.KNeighbor(1), {"table": "posteriors"}),
+    ("dpdgc", gv.Node(40), {}),
+    ("dpdgc", gv.Edge(), {}),
+    ("dpdgc", gv.KNeighbor(1, attributes=False), {}),
+    ("gap", gv.Node(40), {}),
+    ("dp-sage", gv.Node(40), {}),
+    ("randedge", gv.Edge(), {}),
+    ("sage", gv.Public(), {}),
+]
+
+
+@pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
+def test_nothing_private(method, level, options, tmp_path):
+    model = fitted(method, level, **options)
+    model.save(tmp_path / "run")
+    private_labels = not isinstance(level, gv.Public | gv.Edge) and level.attributes
+    for path in (tmp_path / "run").rglob("*"):
+        if path.is_file():
+            assert str(SEED).encode() not in path.read_bytes()
+        if path.suffix == ".safetensors":
+            for name, tensor in load_file(path).items():
+                assert not shows(tensor, A), name
+                assert not shows(tensor, X), name
+                assert not shows(tensor, model.predict_proba()) or path.parent.name == "owner"
+                if private_labels or path.parent.name == "public":
+                    assert not shows_labels(tensor), name
+    # What is for anyone does not know how many entries the graph has, nor whether its features are mostly empty.
+    config = json.loads((tmp_path / "run/public/config.json").read_text())
+    assert set(config) == {"format", "method", "params", "budget", "naming"}
+    assert "seed" not in config["params"]
+
+
+def test_the_search_finds_what_is_there():
+    assert shows(torch.from_numpy(A), A)
+    assert shows(torch.from_numpy(3 * X.T), X)
+    assert shows_labels(torch.eye(2)[GRAPH.labels])
+    assert not shows_labels(torch.randn(120, 2))
+
+
+@pytest.mark.parametrize("level", [gv.KNeighbor(1), gv.Edge(), gv.Public()], ids=str)
+def test_who_may_see_what_is_stated(level, tmp_path):
+    fitted("mlp", level).save(tmp_path / "run")
+    files = read_manifest(tmp_path / "run").files
+    card = (tmp_path / "run/public/model_card.md").read_text()
+    for name, entry in files.items():
+        assert f"| `{name}` |" in card
+        inside = name.startswith(("public/", "certificate."))
+        assert entry.audience == ("anyone" if inside and not isinstance(level, gv.Public) else "owner")
+    assert ("**Nothing.**" in card) == isinstance(level, gv.Public)
+    assert (tmp_path / "run/owner/weights.safetensors").exists() == isinstance(level, gv.Public)
+
+
+def test_counts_of_readers_only_where_a_promise_needs_them(tmp_path):
+    fitted("dpdgc", gv.KNeighbor(1)).save(tmp_path / "without")
+    fitted("dpdgc", gv.Node(40)).save(tmp_path / "with")
+    assert "readers" not in load_file(tmp_path / "without/owner/state.safetensors")
+    assert "readers" in load_file(tmp_path / "with/owner/state.safetensors")
+    assert "readers" not in load_file(tmp_path / "with/public/weights.safetensors")
