@@ -93,7 +93,10 @@ class _Sums:
 
     def in_order(self) -> list[torch.Tensor]:
         """As the model lists its parameters; without any row all sums are 0."""
-        return [self._sums.get(id(parameter), torch.zeros_like(parameter)) for parameter in self._parameters]
+        return [
+            self._sums[id(parameter)] if id(parameter) in self._sums else torch.zeros_like(parameter)
+            for parameter in self._parameters
+        ]
 
 
 class _SparseLayer:

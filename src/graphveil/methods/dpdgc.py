@@ -23,7 +23,7 @@ from graphveil.methods.networks import (
 )
 from graphveil.methods.plans import Settings
 from graphveil.methods.tables import Tables, clip_rows, noise_of, own_width, readable, widths
-from graphveil.methods.training import cross_fitted, train_privately
+from graphveil.methods.training import all_logits, cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
@@ -81,8 +81,7 @@ class DPDGC(NodeClassifier):
 
         self._train(head, logits, data, ledger, "head")
         self._head: torch.nn.Module = head
-        with torch.no_grad():
-            return logits(None)
+        return all_logits(logits, data.nodes, Z.device)
 
     def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
@@ -112,8 +111,7 @@ class DPDGC(NodeClassifier):
             )
         else:
             self._train_freely(head, logits, data.target, "head", learning_rate=_FREE_HEAD_RATE, steps=3 * self.epochs)
-        with torch.no_grad():
-            return logits(None)
+        return all_logits(logits, data.nodes, Z.device)
 
     def _opinions(self, data: Inputs, ledger: Ledger) -> tuple[torch.nn.Module, torch.Tensor]:
         """A classifier of features alone, and the class probabilities that it gives to every node."""

@@ -111,6 +111,14 @@ def train_privately(
         mean.take()
 
 
+@torch.no_grad()
+def all_logits(logits: Logits, nodes: int, device: torch.device) -> torch.Tensor:
+    """The logits of all nodes, some rows at a time."""
+    if nodes <= _ROWS_AT_ONCE:
+        return logits(None)
+    return torch.cat([logits(rows) for rows in torch.arange(nodes, device=device).split(_ROWS_AT_ONCE)])
+
+
 @contextmanager
 def _one_thread() -> Iterator[None]:
     """Torch on the calling thread alone: waking others takes longer than the short operations of a small step."""
