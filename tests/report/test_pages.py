@@ -123,7 +123,7 @@ def test_a_sweep_in_a_table_is_drawn_beside_what_it_costs(tmp_path):
     curve = charts_of(read_folder(tmp_path)[0].results)[0]
     assert [(line.label, len(line.points), line.level_line) for line in curve.series] == [
         ("dpdgc (table = trained), edge", 6, False),
-        ("dpdgc (table = labels), edge", 6, False),
+        ("dpdgc (table = auto), edge", 6, False),
         ("dpdgc, none", 1, True),
     ]
 

@@ -55,7 +55,7 @@ class DPDGC(NodeClassifier):
     table: str = "auto"
     response_epsilon: float | None = None
     tau: float | None = None
-    folds: int = 3
+    folds: int = 6
 
     method: ClassVar[str] = "dpdgc"
     joins: ClassVar[str | None] = "release"
