@@ -34,11 +34,11 @@ def test_damage_in_the_middle_is_no_torn_line(tmp_path):
     with pytest.raises(InvalidInput, match=r"runs.jsonl, line 2"):
         Journal(path)
     with pytest.raises(InvalidInput, match=r"runs.jsonl, line 2"):
-        Journal(path)  # and not: another bench is writing there
+        Journal(path)  # and not: another run is writing there
 
 
 def test_one_writer_at_a_time(tmp_path):
     path = tmp_path / "runs.jsonl"
-    with Journal(path), pytest.raises(InvalidInput, match="another bench is writing there"):
+    with Journal(path), pytest.raises(InvalidInput, match="another run is writing there"):
         Journal(path)
     Journal(path).close()

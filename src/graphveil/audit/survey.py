@@ -5,7 +5,6 @@ Each finished row is written down at once, and a run that was stopped goes on wh
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ from typing import Any
 from graphveil import __version__
 from graphveil.audit.run import audit
 from graphveil.audit.twins import TWINS
-from graphveil.errors import InvalidInput
+from graphveil.experiments.journal import Journal
 from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.levels import Edge, KNeighbor, Level, Node, Public
 
@@ -42,12 +41,14 @@ class Row:
 
 def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     """Every method at every level that it protects, then every twin where it shows, then no protection at all."""
-    node = Node(largest_degree)
-    promise = (("max_degree", largest_degree + 1),)
+    # One more than any node has: the canary's change adds a link.
+    node = Node(largest_degree + 1)
+    promise = (("max_degree", node.max_degree),)
     for level in (Edge(), KNeighbor(1), KNeighbor(5), node):
         yield Row(graph, "dpdgc", level, EPSILON)
     for level in (KNeighbor(1), node):
         yield Row(graph, "dpdgc", level, EPSILON, options=(("table", "labels+neighbors"),))
+    yield Row(graph, "dpdgc", KNeighbor(1), EPSILON, options=(("table", "readers+degrees"),))
     yield Row(graph, "gap", Edge(), EPSILON)
     yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "gap", node, EPSILON)
@@ -68,20 +69,19 @@ def run(
     """Run what is missing and write audit.md; `quick`: the built-in graph, few canaries, no membership inference."""
     if quick:
         graphs = graphs[:1]
-    out.mkdir(parents=True, exist_ok=True)
-    journal = out / ("quick.jsonl" if quick else "audit.jsonl")
-    done = {found["key"]: found for found in _lines(journal)}
-    for name in graphs:
-        graph = _graph(name, root)
-        for row in rows(name, _largest_degree(graph)):
-            if row.key in done:
-                continue
-            done[row.key] = found = _run(row, graph, seed, quick)
-            with journal.open("a") as file:
-                file.write(json.dumps(found) + "\n")
-            print(f"{row.key}: {found['verdict']}, at least {found['lower_bound']:.3g}", file=sys.stderr)
-    page = journal.with_suffix(".md")
-    page.write_text(_page(list(done.values()), quick))
+    path = out / ("quick.jsonl" if quick else "audit.jsonl")
+    with Journal(path) as journal:
+        done = {found["key"] for found in journal.records}
+        for name in graphs:
+            graph = _graph(name, root)
+            for row in rows(name, _largest_degree(graph)):
+                if row.key in done:
+                    continue
+                found = _run(row, graph, seed, quick)
+                journal.append(found)
+                print(f"{row.key}: {found['verdict']}, at least {found['lower_bound']:.3g}", file=sys.stderr)
+        page = path.with_suffix(".md")
+        page.write_text(_page(journal.records, quick))
     return page
 
 
@@ -121,15 +121,6 @@ def _graph(name: str, root: Path | None) -> Graph:
 def _largest_degree(graph: Graph) -> int:
     both = graph.to_scipy() + graph.to_scipy().T
     return int((both.indptr[1:] - both.indptr[:-1]).max())
-
-
-def _lines(journal: Path) -> list[dict[str, Any]]:
-    if not journal.exists():
-        return []
-    try:
-        return [json.loads(line) for line in journal.read_text().splitlines() if line.strip()]
-    except json.JSONDecodeError as error:
-        raise InvalidInput("out", str(journal), f"is damaged: {error}") from None
 
 
 def _page(found: list[dict[str, Any]], quick: bool) -> str:

@@ -29,7 +29,7 @@ def audit(
     attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
     epsilon: Annotated[float | None, typer.Option(help="The claimed budget (default 4).")] = None,
     delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
-    table: Annotated[str | None, typer.Option(help="DPDGC's W: trained, labels, neighbors, labels+neighbors.")] = None,
+    table: Annotated[str | None, typer.Option(help="DPDGC's W: auto, trained, labels, labels+neighbors, ...")] = None,
     steps: Annotated[int | None, typer.Option(help="Steps of each private training.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
     attack: Annotated[

@@ -27,7 +27,7 @@ class Journal:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(self._file)
-            raise InvalidInput("out", str(path.parent), "another bench is writing there") from None
+            raise InvalidInput("out", str(path.parent), "another run is writing there") from None
         try:
             self.records, whole = _parse(path)
             # Bytes of a torn line: 0 unless the last writer was killed.
