@@ -36,7 +36,7 @@ class SparseRows:
         self.device = starts.device
         self._transposed: SparseRows | None = None
         self._taken = WeakIdKeyDictionary()
-        counts = starts.diff()
+        self._counts = counts = starts.diff()
         if values is None:
             self.squared_norms = counts.float()
         else:
@@ -60,7 +60,7 @@ class SparseRows:
 
     def _take(self, rows: torch.Tensor) -> SparseRows:
         first = self._starts.index_select(0, rows)
-        counts = self._starts.index_select(0, rows + 1) - first
+        counts = self._counts.index_select(0, rows)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
         places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
         places += torch.repeat_interleave(first - starts[:-1], counts)
@@ -99,7 +99,7 @@ class SparseRows:
     def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
         """A few rows are added where they belong; for many, the transpose is laid out once."""
         if len(self) < self.shape[1] // 8:
-            each = value.index_select(0, torch.repeat_interleave(self._starts.diff()))
+            each = value.index_select(0, torch.repeat_interleave(self._counts))
             if self._values is not None:
                 each *= self._values[:, None]
             # By 64-bit indices torch adds three times as fast.

@@ -76,8 +76,9 @@ def train_privately(
     guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    # Adam divides by the gradient's size, so a sum does as well as a mean once its eps is as many times larger.
     expected = planned.sampling_rate * len(target.train)
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * expected, fused=True)
     model.eval()  # dropout would only add noise to noise
     mean = _RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
@@ -96,7 +97,7 @@ def train_privately(
             sums = clipped_gradient_sum(model, lambda: row_losses(rows), planned.clip)
         noisy = ledger.noisy_sum(name, sums)
         for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
-            parameter.grad = gradient.mul_(1 / expected)
+            parameter.grad = gradient
         optimizer.step()
         optimizer.zero_grad()  # the next step does without this one's gradient in memory
         if after_step is not None:
