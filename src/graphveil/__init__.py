@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from graphveil.artifact import load
     from graphveil.audit import audit
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
+    from graphveil.methods.auto import Auto
     from graphveil.methods.dp_sage import DPSAGE
     from graphveil.methods.dpdgc import DPDGC
     from graphveil.methods.gap import GAP
@@ -29,6 +30,7 @@ __all__ = [
     "GAP",
     "MLP",
     "SAGE",
+    "Auto",
     "BudgetExceeded",
     "Certificate",
     "Edge",

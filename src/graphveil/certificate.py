@@ -38,6 +38,7 @@ class Certificate:
     random_source: str
     secure: bool
     versions: dict[str, str] = field(default_factory=dict)
+    alternatives: int = 1
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
@@ -57,6 +58,7 @@ class Certificate:
             random_source=random_source,
             secure=secure,
             versions=library_versions(),
+            alternatives=plan.alternatives,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,6 +70,7 @@ class Certificate:
             "delta": self.delta,
             "accountants": {"pld": _finite(self.epsilon), "rdp": _finite(self.rdp_epsilon)},
             "epsilon_by_kind": {kind: _finite(value) for kind, value in self.epsilon_by_kind.items()},
+            "alternatives": self.alternatives,
             "mechanisms": [mechanism_to_dict(mechanism) for mechanism in self.mechanisms],
             "facts": asdict(self.facts),
             "assumptions": list(self.assumptions),
@@ -105,13 +108,16 @@ class Certificate:
                 random_source=data["random_source"],
                 secure=data["secure"],
                 versions=data["versions"],
+                alternatives=data.get("alternatives", 1),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
 
     def plan(self) -> Plan:
         """The plan that this certificate claims was executed: recompute its epsilon to check the claim."""
-        return Plan(self.method, self.level, self.facts, self.delta, self.mechanisms)
+        return Plan(
+            self.method, self.level, self.facts, self.delta, self.mechanisms, alternatives=self.alternatives
+        )
 
     def __str__(self) -> str:
         lines = ["PRIVACY CERTIFICATE", "", f"  {describe(self.level)}"]
@@ -142,7 +148,8 @@ class Certificate:
     def _mechanism_lines(self) -> list[str]:
         if not self.mechanisms:
             return ["  - nothing: the model does not read what is protected"]
-        return [
+        chosen = f"  This is one of {self.alternatives} plans, by what was released; each has its part of delta."
+        return ([chosen] if self.alternatives > 1 else []) + [
             f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
             for m in self.mechanisms
         ]

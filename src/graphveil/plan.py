@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 
 from graphveil import validate
 from graphveil.accounting import Composition, Gaussian, Loss, RandomizedResponse, SampledGaussian
-from graphveil.accounting.calibration import least_factor
+from graphveil.accounting.calibration import least_factor, search_factor
 from graphveil.errors import InvalidInput
 from graphveil.levels import Edge, Level, Public, check_size, with_unit
 
@@ -211,6 +211,9 @@ class Plan:
 
     Formal guarantee: a fit that draws only through this plan satisfies graph differential privacy at `level` with
     (`epsilon`, `delta`) for every kind of node, under `assumptions`.
+
+    A plan may branch: after its mechanism "choice", what was released so far decides whether the rest of `mechanisms`
+    follows or `otherwise`. Each of the `alternatives` is accounted at its part of delta (docs/theory.md, section 4.5).
     """
 
     method: str
@@ -219,18 +222,21 @@ class Plan:
     delta: float
     mechanisms: tuple[Mechanism, ...]
     assumptions: tuple[str, ...] = ()
+    otherwise: tuple[Mechanism, ...] = ()
+    alternatives: int = 1
 
     def __post_init__(self) -> None:
         validate.open_unit("delta", self.delta)
         check_size(self.level, self.facts.nodes)
-        names = [mechanism.name for mechanism in self.mechanisms]
+        names = [mechanism.name for mechanism in self.mechanisms + self.otherwise]
         if len(set(names)) != len(names):
             raise InvalidInput("mechanisms", names, "names must be unique")
+        validate.count("alternatives", self.alternatives, least=2 if self.otherwise else 1)
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
 
     def __getitem__(self, name: str) -> Mechanism:
-        for mechanism in self.mechanisms:
+        for mechanism in self.mechanisms + self.otherwise:
             if mechanism.name == name:
                 return mechanism
         raise InvalidInput("mechanism", name, f"is not in this plan ({', '.join(m.name for m in self.mechanisms)})")
@@ -245,8 +251,12 @@ class Plan:
             return dict.fromkeys(KINDS, math.inf)
         paid = {kind: self.composition(kind) for kind in KINDS}
         # Often both kinds pay for the same, and one composition can take a second.
-        epsilons = {each: each.epsilon(self.delta) for each in paid.values()}
-        return {kind: epsilons[each] for kind, each in paid.items()}
+        epsilons = {each: each.epsilon(self._delta_of_each) for each in paid.values()}
+        found = {kind: epsilons[each] for kind, each in paid.items()}
+        if self.otherwise:
+            other = self.turned().epsilon_by_kind()
+            found = {kind: max(found[kind], other[kind]) for kind in KINDS}
+        return found
 
     @property
     def epsilon(self) -> float:
@@ -258,7 +268,21 @@ class Plan:
         """The same by the paper's accountant."""
         if isinstance(self.level, Public):
             return math.inf
-        return max(paid.rdp_epsilon(self.delta) for paid in {self.composition(kind) for kind in KINDS})
+        found = max(paid.rdp_epsilon(self._delta_of_each) for paid in {self.composition(kind) for kind in KINDS})
+        return max(found, self.turned().rdp_epsilon) if self.otherwise else found
+
+    @property
+    def _delta_of_each(self) -> float:
+        return self.delta / self.alternatives
+
+    def turned(self) -> Plan:
+        """The other branch: what comes before the choice, the choice, and `otherwise`."""
+        shared = [mechanism.name for mechanism in self.mechanisms].index("choice") + 1
+        return replace(self, mechanisms=self.mechanisms[:shared] + self.otherwise, otherwise=())
+
+    def straight(self) -> Plan:
+        """This branch alone, as it was executed."""
+        return replace(self, otherwise=())
 
     def shares(self) -> dict[str, float]:
         """Each mechanism's part of mu^2, the currency in which Gaussian budgets add up; responses have none."""
@@ -275,8 +299,20 @@ class Plan:
         plan = self if shares is None else self._with_shares(shares)
         if isinstance(self.level, Public):
             return plan
-        factor = _least_factor(tuple(plan.composition(kind).losses for kind in KINDS), epsilon, self.delta)
-        return replace(plan, mechanisms=tuple(m.scaled(factor) for m in plan.mechanisms))
+        kinds = tuple(plan.composition(kind).losses for kind in KINDS)
+        factor = _least_factor(kinds, epsilon, self._delta_of_each)
+        plan = replace(plan, mechanisms=tuple(m.scaled(factor) for m in plan.mechanisms))
+        return plan._with_otherwise(epsilon) if self.otherwise else plan
+
+    def _with_otherwise(self, epsilon: float) -> Plan:
+        """The other branch gets what the shared mechanisms leave of the same epsilon."""
+
+        def scaled(factor: float) -> Plan:
+            return replace(self, otherwise=tuple(m.scaled(factor) for m in self.otherwise))
+
+        guess = self.turned().composition("training").mu / self.straight().composition("training").mu
+        factor, _ = search_factor(lambda f: scaled(f).turned().epsilon, guess, epsilon, self._delta_of_each)
+        return scaled(factor)
 
     def with_noise(self, noise: float | Mapping[str, float]) -> Plan:
         """This plan with stated noise: one multiplier for all, or one for each mechanism by name.
@@ -287,15 +323,20 @@ class Plan:
         if isinstance(noise, Mapping):
             for name in noise:
                 self[name]
-            missing = [m.name for m in self.mechanisms if m.name not in noise and m.sensitivity.worst > 0]
+            listed = self.mechanisms + self.otherwise
+            missing = [m.name for m in listed if m.name not in noise and m.sensitivity.worst > 0]
             if missing:
                 raise InvalidInput("noise", dict(noise), f"has no value for {', '.join(missing)}")
-            values = {m.name: noise.get(m.name, 1.0) for m in self.mechanisms}
+            values = {m.name: noise.get(m.name, 1.0) for m in self.mechanisms + self.otherwise}
         else:
-            values = {m.name: noise for m in self.mechanisms}
+            values = {m.name: noise for m in self.mechanisms + self.otherwise}
         for name, value in values.items():
             validate.positive(f"noise of {name}", value)
-        return replace(self, mechanisms=tuple(m.with_noise(values[m.name]) for m in self.mechanisms))
+        return replace(
+            self,
+            mechanisms=tuple(m.with_noise(values[m.name]) for m in self.mechanisms),
+            otherwise=tuple(m.with_noise(values[m.name]) for m in self.otherwise),
+        )
 
     def _with_shares(self, shares: Mapping[str, float]) -> Plan:
         for name in shares:

@@ -110,6 +110,24 @@ def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool =
     return row_norm * (math.sqrt(2) if non_negative else 2.0)
 
 
+# Neighbours up to which `neighbor_margins` counts degrees where no promise bounds them.
+COUNTED_DEGREE = 64
+
+
+def neighbor_margins(level: Level, *, in_training: bool = True) -> float:
+    """The four sums of `methods.choice`: wrong nodes, how their neighbours vote, with which weight, and degrees.
+
+    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing. N_k: the
+    sums move by 1, 4 + k, 2 + k and 1 + k / 64; node level, with weights of at most 1/D: by 1, 6, 4 and 2.
+    """
+    if not protects_attributes(level) or not in_training:
+        return 0.0
+    if isinstance(level, KNeighbor):
+        k = level.k
+        return math.hypot(1, 4 + k, 2 + k, 1 + k / COUNTED_DEGREE)
+    return math.hypot(1, 6, 4, 2)
+
+
 def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: bool = True) -> float:
     """The one-shot table S = A^T diag(w) Y over training rows, w_i = min(1, tau / sqrt(deg_i)).
 

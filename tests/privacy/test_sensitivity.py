@@ -5,10 +5,15 @@ from functools import cache
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 
 from graphveil import sensitivity
 from graphveil.errors import InvalidInput
+from graphveil.graph import Graph
 from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.methods.choice import neighbor_margins
+from graphveil.methods.estimator import Inputs
 from privacy.adjacent import Pairs, every_pair, random_pairs
 
 NODES = 4
@@ -231,6 +236,55 @@ def test_posterior_table(non_negative):
     assert largest > 0.9 * bound
     assert sensitivity.posterior_table(Edge("directed")) == 0
     assert sensitivity.posterior_table(Node(3, attributes=False)) == 0
+
+
+MARGIN_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(2), Node(4)]
+
+
+def margins(A, labels, guesses, train, level):
+    """What `methods.choice` releases, by the code that releases it."""
+    masks = {"train_mask": train, "val_mask": np.zeros_like(train), "test_mask": ~train}
+    links = sp.csr_array(A.astype(np.float32))
+    graph = Graph.from_scipy(links, np.zeros((len(A), 1)), labels, directed=True, num_classes=3, **masks)
+    data = Inputs(graph, graph.to_scipy(), "cpu")
+    return neighbor_margins(data, torch.eye(3)[torch.from_numpy(guesses)], level).numpy()
+
+
+@pytest.mark.parametrize("level", MARGIN_LEVELS, ids=name)
+def test_neighbor_margins(level):
+    """Labels, guesses and links of the replaced node change; all other guesses are those of a private model."""
+    rng, nodes, largest = np.random.default_rng(5), 12, 0.0
+    for pair in random_pairs(level, nodes, 150, seed=8):
+        if isinstance(level, Node) and max(pair.before.sum(0).max(), pair.after.sum(0).max()) > level.max_degree:
+            continue
+        guesses = rng.integers(3, size=nodes)
+        train = rng.random(nodes) < rng.choice([0.5, 1.0])
+        train[:2] = True
+        after = guesses.copy()
+        after[pair.replaced] = rng.integers(3)
+        inside = bool(train[pair.replaced])
+        moved = np.linalg.norm(
+            margins(pair.after, pair.labels_after, after, train, level)
+            - margins(pair.before, pair.labels, guesses, train, level)
+        )
+        assert moved <= sensitivity.neighbor_margins(level, in_training=inside) * (1 + 1e-9)
+        largest = max(largest, moved)
+    assert largest > 0.2 * sensitivity.neighbor_margins(level), "the search must come somewhere near"
+
+
+@pytest.mark.parametrize("level", [KNeighbor(8), Node(4)], ids=name)
+def test_margins_without_weights_are_caught(level, monkeypatch):
+    """The broken twin: links are counted as they are, so that a node with many readers moves many of them."""
+    monkeypatch.setattr("graphveil.methods.choice.np.maximum", lambda a, b: np.ones_like(a))
+    monkeypatch.setattr("graphveil.methods.choice.np.minimum", lambda a, b: np.ones_like(b))
+    hub = np.zeros((14, 14), dtype=int)
+    hub[1 : 1 + (level.max_degree if isinstance(level, Node) else 13), 0] = 1
+    labels, guesses = np.ones(14, dtype=np.int64), np.zeros(14, dtype=np.int64)
+    turned = labels.copy()
+    turned[0] = 0
+    train = np.ones(14, dtype=bool)
+    moved = np.linalg.norm(margins(hub, turned, guesses, train, level) - margins(hub, labels, guesses, train, level))
+    assert moved > sensitivity.neighbor_margins(level)
 
 
 def neighbor_labels(A, labels, train, tau, classes=3):

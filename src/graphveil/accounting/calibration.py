@@ -70,7 +70,7 @@ def least_factor(kinds: Iterable[Sequence[Loss]], epsilon: float, delta: float) 
 
     guess = max((_closed_form(kind, epsilon, delta) for kind in worst), default=0.0)
     if guess > 0:
-        return _search(spent, guess, epsilon, delta)
+        return search_factor(spent, guess, epsilon, delta)
     total = spent(1.0) if worst else 0.0
     if total > epsilon:
         raise InvalidInput("epsilon", epsilon, f"the randomised responses alone cost {total:.4g}")
@@ -134,7 +134,7 @@ def _response_losses(answers: Sequence[RandomizedResponse]) -> list[tuple[float,
     return list(pairs.items())
 
 
-def _search(spent: Callable[[float], float], guess: float, epsilon: float, delta: float) -> tuple[float, float]:
+def search_factor(spent: Callable[[float], float], guess: float, epsilon: float, delta: float) -> tuple[float, float]:
     """A factor whose cost is in ((1 - tolerance) epsilon, epsilon]: secant steps on a log-log scale, kept in a bracket.
 
     Points are (log factor, log cost / aim); the cost falls with the factor.

@@ -22,8 +22,8 @@ from graphveil.methods.tables import neighbor_label_counts
 from graphveil.plan import GaussianRelease, Plan
 
 WIDTH = 2
-# Tables that are multiplied by A next: every row of them reaches somebody else.
-_READ_BY_OTHERS = ("posteriors", "readers", "neighbors")
+# Tables that are multiplied by A next, and sums: every row of them reaches somebody else.
+_READ_BY_OTHERS = ("posteriors", "readers", "neighbors", "choice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,6 +120,8 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         return _neighbor_labels(level, tau, nodes, classes), lambda found: neighbor_label_counts(
             found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
         )
+    if mechanism.name == "choice":
+        return _moved_sums(mechanism.sensitivity.worst), lambda found: found.table
     if mechanism.name == "posteriors":
         return _turned_opinion(), lambda found: found.table
     if mechanism.name in ("release", "readers") or isinstance(level, Edge):
@@ -179,6 +181,13 @@ def _plain(before: np.ndarray, after: np.ndarray, own: int | None) -> Canary:
     table[:, 0] = 1.0
     labels = np.zeros(len(before), dtype=np.int64)
     return Canary(before, after, labels, labels, table, table, own)
+
+
+def _moved_sums(distance: float) -> Canary:
+    """Sums over all nodes, moved as far as they are said to move; a search in tests/privacy asks whether they can."""
+    alone = np.zeros((1, 1), dtype=int)
+    canary = _plain(alone, alone, own=None)
+    return replace(canary, table=0 * canary.table, table_after=distance * canary.table)
 
 
 def _turned_opinion() -> Canary:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def audit(
     graph: Annotated[str | None, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM.")] = None,
-    method: Annotated[str | None, typer.Option(help="dpdgc, gap, mlp, sage, randedge or dp-sage.")] = None,
+    method: Annotated[str | None, typer.Option(help="dpdgc, auto, gap, mlp, sage, randedge or dp-sage.")] = None,
     level: Annotated[str | None, typer.Option(help="edge, k-neighbor or node (default k-neighbor).")] = None,
     k: Annotated[int | None, typer.Option(help="Neighbours that change together (k-neighbor; default 1).")] = None,
     max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,

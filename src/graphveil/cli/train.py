@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 def train(
     graph: Annotated[str, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM graph.")] = "csbm",
-    method: Annotated[str, typer.Option(help="dpdgc, gap, mlp, sage, randedge or dp-sage.")] = "dpdgc",
+    method: Annotated[
+        str | None, typer.Option(help="auto (the default), dpdgc, gap, mlp, sage, randedge or dp-sage.")
+    ] = None,
     level: Annotated[str, typer.Option(help="none, edge, k-neighbor or node.")] = "k-neighbor",
     k: Annotated[int | None, typer.Option(help="Neighbours that change together (k-neighbor; default 1).")] = None,
     max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
@@ -60,6 +62,7 @@ def train(
     """
     if out is not None and out.exists():
         raise InvalidInput("out", str(out), "exists already; a run is never overwritten")
+    method = method or ("auto" if table is None else "dpdgc")
     cls = method_class(method)
     if level == "k-neighbor" and k is None:
         k = 1

@@ -40,6 +40,16 @@ class Ledger:
         """How often each mechanism has been drawn so far."""
         return dict(self._used)
 
+    def turn(self) -> None:
+        """Follow the plan's other branch from here on: what was released so far has decided so."""
+        turned = self.plan.turned()
+        kept = {mechanism.name for mechanism in turned.mechanisms}
+        drawn = [name for name, uses in self._used.items() if uses and name not in kept]
+        if drawn:
+            raise BudgetExceeded(f"{', '.join(drawn)}: drawn already, so the plan's other branch is closed")
+        self._used = {mechanism.name: self._used.get(mechanism.name, 0) for mechanism in turned.mechanisms}
+        self.plan = turned
+
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """`value` with the noise that `name` plans; keep the result, there is no second draw.
 
@@ -106,10 +116,12 @@ class Ledger:
         ]
         if open_ends:
             raise BudgetExceeded(f"the plan was not executed as planned: {', '.join(open_ends)} draws")
-        return Certificate.of(self.plan, self._source.description, self._source.secure)
+        return Certificate.of(self.plan.straight(), self._source.description, self._source.secure)
 
     def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
         mechanism = self.plan[name]
+        if name not in self._used:
+            raise BudgetExceeded(f"{name}: belongs to the plan's other branch")
         if not isinstance(mechanism, expected):
             raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {expected.type}")
         if self._used[name] >= mechanism.uses:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Class name -> (name on the command line, module).
 CLASSES = {
+    "Auto": ("auto", "auto"),
     "DPDGC": ("dpdgc", "dpdgc"),
     "GAP": ("gap", "gap"),
     "MLP": ("mlp", "mlp"),

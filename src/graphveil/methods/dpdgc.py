@@ -85,14 +85,18 @@ class DPDGC(NodeClassifier):
 
     def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
-        features, opinions = self._opinions(data, ledger)
+        return self._fuse(data, ledger, *self._opinions(data, ledger))
+
+    def _fuse(
+        self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor
+    ) -> torch.Tensor:
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
         W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
         Z = self._finish(ledger.release("release", data.adjacency.times(W)), tables.own(self._parts))
         self._released = Z
         opinions = log_probabilities(opinions)
         head = Fusion(data.classes, Z.shape[1])
-        self._table, self._head = W, _TwoStage(features, head)
+        self._table, self._head = W, TwoStage(features, head)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return head(opinions, Z) if rows is None else head(opinions[rows], Z[rows])
@@ -149,7 +153,7 @@ class DPDGC(NodeClassifier):
             opinion = self._opinion(like, classes)
         else:
             opinion = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
-        return {"_head": _TwoStage(opinion, Fusion(classes, self._read_width())), **self._tables(public=True)}
+        return {"_head": TwoStage(opinion, Fusion(classes, self._read_width())), **self._tables(public=True)}
 
     def _rows(self) -> dict[str, torch.Tensor]:
         return {"_released": torch.empty(self.plan_.facts.nodes, self._read_width()), **self._tables(public=False)}
@@ -183,7 +187,7 @@ class DPDGC(NodeClassifier):
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         summed = rows.times(self._table)
-        if from_graph:
+        if self._draws(from_graph):
             summed = self._ledger.release_new_rows("release", summed)
         return self._head(features, self._finish_new(summed))
 
@@ -238,7 +242,7 @@ class DPDGC(NodeClassifier):
             return normalize_rows(ledger.release("release", data.adjacency.times(W)) + self._bias)
 
 
-class _TwoStage(torch.nn.Module):
+class TwoStage(torch.nn.Module):
     """Opinions from X, then their fusion with Z, as one function of a node's own row."""
 
     def __init__(self, features: torch.nn.Module, fusion: Fusion) -> None:

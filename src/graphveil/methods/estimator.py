@@ -111,7 +111,7 @@ class NodeClassifier:
             inputs = Inputs(graph, adjacency, self.device)
             self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
-        self.plan_ = plan
+        self.plan_ = ledger.plan.straight()
         self._ledger = ledger
         self._labels: torch.Tensor | None = graph.labels
         self._readers: np.ndarray | None = None

@@ -111,6 +111,7 @@ class Spending:
     mechanisms: tuple[Mechanism, ...]
     shares: Mapping[str, float]
     assumptions: tuple[str, ...] = ()
+    otherwise: tuple[Mechanism, ...] = ()
 
 
 def make_plan(
@@ -147,7 +148,13 @@ def make_plan(
     empty = Plan(method, level, facts, chosen_delta, ())
     spending = METHODS[method](level, facts, settings, epsilon)
     degree = () if method == "mlp" else _degree(level, settings)
-    plan = replace(empty, mechanisms=spending.mechanisms, assumptions=spending.assumptions + degree)
+    plan = replace(
+        empty,
+        mechanisms=spending.mechanisms,
+        assumptions=spending.assumptions + degree,
+        otherwise=spending.otherwise,
+        alternatives=2 if spending.otherwise else 1,
+    )
     if isinstance(level, Public):
         return plan
     if noise is not None:
@@ -264,6 +271,23 @@ _TABLE_COSTS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], l
 }
 
 
+def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DPDGC with a choice, after its features are trained, between its tables and more training of features."""
+    found = dpdgc(level, facts, replace(settings, table="auto"), epsilon)
+    if not protects_attributes(level) or facts.directed or settings.batch_size is not None:
+        return found
+    features, *rest = found.mechanisms
+    moved = ByKind(sensitivity.neighbor_margins(level), 0)
+    choice = GaussianRelease("choice", moved, 1.0, "docs/theory.md section 5.5 (does the graph pay)")
+    more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
+    return replace(
+        found,
+        mechanisms=(features, choice, *rest),
+        shares={**found.shares, "choice": 0.03},
+        otherwise=(more,),
+    )
+
+
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """GAP: an encoder on X, L noisy hops of its row-normalised output, a head on all hops."""
     del epsilon
@@ -319,6 +343,7 @@ def dp_sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float
 
 
 METHODS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], Spending]] = {
+    "auto": auto,
     "dpdgc": dpdgc,
     "gap": gap,
     "mlp": mlp,

@@ -121,8 +121,8 @@ def row_norms(names: Sequence[str]) -> list[float]:
 
 
 def widths(name: str, classes: int) -> list[int]:
-    """Columns of each of the tables that `name` joins."""
-    return [1 if part == "degrees" else classes for part in name.split("+")]
+    """Columns of each of the tables that `name` joins; an empty name joins none."""
+    return [1 if part == "degrees" else classes for part in name.split("+") if part]
 
 
 def own_width(name: str, classes: int) -> int:
@@ -133,10 +133,10 @@ def own_width(name: str, classes: int) -> int:
 def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> torch.Tensor:
     """Z as a head reads it, row by row: the direction of each table on its own, so that a weak one does not shrink a
     strong one; and, in the last column, the logarithm of the degree."""
-    names = name.split("+")
+    names = [part for part in name.split("+") if part]
     blocks = dict(zip(names, summed.split(widths(name, classes), dim=1), strict=True))
     degrees = blocks.pop("degrees", None)
-    found = [shrunk_rows(block, noise) for block in blocks.values()]
+    found = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
     if degrees is not None:
         norm = row_norms(names)[names.index("degrees")]
         found.append((degrees / norm).clamp_min(0).log1p())

@@ -11,7 +11,7 @@ SERIES = ("#0072b2", "#d55e00", "#00825f", "#b8528f", "#7a6a00", "#6f4fc0", "#3d
 SERIES_DARK = ("#5ab4f0", "#ff9a52", "#3fd1a3", "#ee9ccb", "#dcc94a", "#b7a1ff", "#c8c8c8")
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ((0, ()), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
-_METHODS = ("dpdgc", "gap", "mlp", "sage", "randedge", "dp-sage")
+_METHODS = ("dpdgc", "gap", "mlp", "sage", "randedge", "dp-sage", "auto")
 
 # What a drawing on a page takes from the page instead.
 THEMED = {

@@ -1,0 +1,69 @@
+"""The choice between reading the graph and leaving it, paid for and on the certificate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.mechanisms import Ledger
+from graphveil.methods.choice import graph_pays, neighbor_margins
+from graphveil.methods.dpdgc import DPDGC, TwoStage
+from graphveil.methods.estimator import Inputs
+from graphveil.methods.networks import Fusion
+from graphveil.methods.plans import Settings
+
+
+@dataclass(eq=False)
+class Auto(DPDGC):
+    """DPDGC where the graph pays, and otherwise DP-MLP with nearly the whole budget.
+
+    Where attributes are private and the graph is undirected: a classifier of features is trained with a part of the
+    budget, a small release tells whether neighbours know better, and the rest goes either to DPDGC's tables or into
+    more training of that classifier. Elsewhere this is DPDGC with its default table: with public attributes the head
+    learns for free whether Z helps.
+
+    Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
+
+    >>> from graphveil.graph import csbm
+    >>> from graphveil.levels import KNeighbor
+    >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
+    >>> [mechanism.name for mechanism in model.certificate_.mechanisms], model.certificate_.epsilon <= 8.0
+    (['features', 'choice', 'more features'], True)
+    """
+
+    method: ClassVar[str] = "auto"
+
+    def _settings(self) -> Settings:
+        if self.table != "auto":
+            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
+        return super()._settings()
+
+    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+        if "choice" not in ledger.used:
+            return super()._fit_with_table(data, ledger)
+        features, opinions = self._opinions(data, ledger)
+        sums = ledger.release("choice", neighbor_margins(data, opinions, ledger.plan.level))
+        if graph_pays(sums, ledger.plan):
+            return self._fuse(data, ledger, features, opinions)
+        ledger.turn()
+        return self._leave_the_graph(data, ledger, features)
+
+    def _leave_the_graph(self, data: Inputs, ledger: Ledger, features: torch.nn.Module) -> torch.Tensor:
+        """More training of features, and a fusion with a Z of no columns."""
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return features(data.features if rows is None else data.features[rows])
+
+        self._train(features, logits, data, ledger, "more features")
+        nothing = torch.zeros(data.nodes, 0, device=self.device)
+        self._table = self._released = nothing
+        self._head = TwoStage(features, Fusion(data.classes, 0).to(self.device))
+        with torch.no_grad():
+            return self._head(data.features, nothing)
+
+    @property
+    def _parts(self) -> str:
+        return "" if "more features" in self._ledger.used else super()._parts

@@ -1,0 +1,138 @@
+"""The paid choice: both branches, their plans and certificates, and what a branching plan costs."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+import graphveil as gv
+from graphveil.certificate import Certificate
+from graphveil.errors import BudgetExceeded
+from graphveil.graph import csbm
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods.plans import Settings, make_plan
+from graphveil.plan import PublicFacts
+
+FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
+LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]
+
+
+def fitted(phi, level=LEVELS[0], **options):
+    graph = csbm(phi, n=1000, f=8, d=12, seed=0)
+    return graph, gv.Auto(level=level, epsilon=8.0, seed=0, show_progress=False, **options).fit(graph)
+
+
+@pytest.fixture(scope="module")
+def useful():
+    return fitted(0.7)
+
+
+@pytest.fixture(scope="module")
+def useless():
+    return fitted(0.0)
+
+
+def names(model):
+    return [mechanism.name for mechanism in model.certificate_.mechanisms]
+
+
+def test_a_graph_that_helps_is_read(useful):
+    graph, model = useful
+    assert names(model) == ["features", "choice", "labels", "release", "head"]
+    alone = gv.MLP(level=LEVELS[0], epsilon=8.0, seed=0, show_progress=False).fit(graph)
+    assert model.score(graph.test_mask) > alone.score(graph.test_mask) + 0.05
+
+
+def test_a_graph_that_does_not_help_is_left(useless):
+    graph, model = useless
+    assert names(model) == ["features", "choice", "more features"]
+    alone = gv.MLP(level=LEVELS[0], epsilon=8.0, seed=0, show_progress=False).fit(graph)
+    assert model.score(graph.test_mask) > alone.score(graph.test_mask) - 0.04
+
+
+@pytest.mark.parametrize("which", ["useful", "useless"])
+def test_certificates_say_that_there_was_a_choice(which, request):
+    _, model = request.getfixturevalue(which)
+    found = Certificate.from_json(model.certificate_.to_json())
+    assert found.alternatives == 2
+    assert found.plan().epsilon == pytest.approx(found.epsilon)
+    assert 7.9 < found.epsilon <= 8.0
+    assert "one of 2 plans" in str(found)
+
+
+@pytest.mark.parametrize("which", ["useful", "useless"])
+def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
+    _, model = request.getfixturevalue(which)
+    model.save(tmp_path / "run")
+    loaded = gv.load(tmp_path / "run")
+    assert np.array_equal(loaded.predict_proba(np.arange(50)), model.predict_proba(np.arange(50)))
+    new = loaded.predict_new(["a", "b"], np.ones((2, 8)), [[1, 2, 3], []])
+    assert new.shape == (2, 2)
+
+
+@pytest.mark.parametrize("level", LEVELS[1:], ids=str)
+def test_each_branch_costs_what_was_asked_at_half_of_delta(level):
+    plan = make_plan("auto", level, FACTS, epsilon=8.0, delta=1e-4)
+    for branch in (plan.straight(), plan.turned()):
+        spent = max(branch.composition(kind).epsilon(0.5e-4) for kind in ("training", "unlabelled"))
+        assert 7.9 < spent <= 8.0
+        assert branch.epsilon == pytest.approx(spent)
+
+
+def test_a_table_cannot_be_given():
+    with pytest.raises(gv.InvalidInput, match="table = 'labels'"):
+        fitted(0.5, table="labels")
+
+
+def test_only_one_branch_can_be_drawn():
+    plan = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=8.0)
+    labels = torch.zeros(750, dtype=torch.int64)
+    book = Ledger(plan, NoiseSource(seed=0))
+    with pytest.raises(BudgetExceeded, match="other branch"):
+        book.noisy_sum("more features", [torch.zeros(3)])
+    book.respond("labels", labels)
+    with pytest.raises(BudgetExceeded, match="labels: drawn already"):
+        book.turn()
+    book = Ledger(plan, NoiseSource(seed=0))
+    book.release("choice", torch.zeros(4))
+    book.turn()
+    book.noisy_sum("more features", [torch.zeros(3)])
+    with pytest.raises(gv.InvalidInput, match="is not in this plan"):
+        book.respond("labels", labels)
+    with pytest.raises(BudgetExceeded, match="choice: all 1"):
+        book.release("choice", torch.zeros(4))
+
+
+@pytest.mark.parametrize("level", [gv.Edge(), gv.KNeighbor(2, attributes=False)], ids=str)
+def test_with_public_attributes_nothing_has_to_be_chosen(level):
+    plan = make_plan("auto", level, FACTS, epsilon=2.0)
+    default = make_plan("dpdgc", level, FACTS, epsilon=2.0, settings=Settings(table="auto"))
+    assert plan.alternatives == 1
+    assert plan.mechanisms == default.mechanisms
+
+
+def divergence(p, q, epsilon):
+    return sum(max(0.0, p[o] - np.exp(epsilon) * q[o]) for o in p)
+
+
+def then(shared, branches):
+    """Outputs of a shared answer and of the branch that it leads to, as a distribution."""
+    return {(o, t): shared[o] * branches[o][t] for o in shared for t in branches[o]}
+
+
+def test_delta_has_to_be_divided_among_branches():
+    """Exactly, on mechanisms with few outputs: the sum over branches always covers the whole, the largest does not."""
+    rng = np.random.default_rng(0)
+    exceeded = 0
+    for _ in range(400):
+        shared = [dict(enumerate(rng.dirichlet(np.ones(2)))) for _ in range(2)]
+        first, second = ([dict(enumerate(rng.dirichlet(np.ones(2)))) for _ in range(2)] for _ in range(2))
+        whole = [then(shared[w], {0: first[w], 1: second[w]}) for w in range(2)]
+        each = [[then(shared[w], dict.fromkeys((0, 1), b[w])) for w in range(2)] for b in (first, second)]
+        for epsilon, (x, y) in itertools.product((0.0, 0.5, 1.0), ((0, 1), (1, 0))):
+            parts = [divergence(b[x], b[y], epsilon) for b in each]
+            total = divergence(whole[x], whole[y], epsilon)
+            assert total <= sum(parts) + 1e-12
+            exceeded += total > max(parts) + 1e-9
+    assert exceeded, "else nothing would have to be divided"
