@@ -12,7 +12,7 @@ $(STAMP): pyproject.toml setup.py src/graphveil/mechanisms/normals.c constraints
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[test,serve]'
 	touch $(STAMP)
 
 demo: install

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import embedding_step, growth, noise_rate, report, whole_fit
+from benchmarks import embedding_step, growth, noise_rate, report, serving, whole_fit
 from benchmarks.result import Section
 
 _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
@@ -14,6 +14,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "fit": whole_fit.run,
     "growth": growth.run,
     "noise": noise_rate.run,
+    "serve": serving.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

@@ -1,7 +1,7 @@
 """Code in the documentation runs: every `python` block, and every `graphveil` command of a `console` block.
 
 Blocks of a page share their names and their folder, in order. Lines below a command are its output, with `...` for
-whatever varies.
+whatever varies. A command that ends with & goes on beside the following ones.
 """
 
 import csv
@@ -19,7 +19,8 @@ from graphveil.cli import app
 from graphveil.graph import csbm
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", *(f"docs/{name}.md" for name in ("index", "tutorial", "choosing", "artifact", "sharp-edges"))]
+DOCS = ("index", "tutorial", "choosing", "artifact", "serving", "sharp-edges")
+PAGES = ["README.md", *(f"docs/{name}.md" for name in DOCS)]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 
@@ -45,7 +46,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_examples(page, elsewhere):
+def test_examples(page, elsewhere, beside):
+    if page == "docs/serving.md":
+        pytest.importorskip("httptools", reason="needs the extra: pip install 'graphveil[serve]'")
     blocks = BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
     assert blocks, "a page without examples needs no test"
     names = {"__name__": "example"}
@@ -54,17 +57,33 @@ def test_examples(page, elsewhere):
             exec(compile(text, page, "exec"), names)
             continue
         for command, expected in COMMAND.findall(text):
-            run(command, expected)
+            run(command, expected, beside)
 
 
-def run(command, expected):
+@pytest.fixture
+def beside():
+    """Processes that end with the test."""
+    started = []
+    yield started
+    for process in started:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def run(command, expected, beside):
     words = shlex.split(command.replace("\\\n", " "), comments=True)
     if words[0] != "graphveil":
         return
-    done = CliRunner().invoke(app, words[1:])
-    assert done.exit_code == 0, f"{command}: {done.output}"
+    if words[-1] == "&":
+        process = subprocess.Popen([sys.executable, "-m", *words[:-1]], stdout=subprocess.PIPE, text=True)
+        beside.append(process)
+        output = process.stdout.readline()
+    else:
+        done = CliRunner().invoke(app, words[1:])
+        assert done.exit_code == 0, f"{command}: {done.output}"
+        output = done.output
     pattern = re.escape(expected.strip()).replace(re.escape("..."), ".*")
-    assert not expected.strip() or re.search(pattern, done.output, re.DOTALL), f"{command}: {done.output}"
+    assert not expected.strip() or re.search(pattern, output, re.DOTALL), f"{command}: {output}"
 
 
 def test_pages_are_all_in_the_navigation():

@@ -32,7 +32,7 @@ def programs():
 
 
 class Browser:
-    """One session. `open` loads a page and returns when it is complete."""
+    """One session. `open` loads a page from disk, `visit` from anywhere; both return when it is complete."""
 
     def __init__(self, profile):
         browser, driver = programs()
@@ -51,13 +51,16 @@ class Browser:
         found = self._ask("/session", {"capabilities": {"alwaysMatch": wanted}})
         self._session = f"/session/{found['sessionId']}"
 
-    def open(self, path, *, width=1200, height=900, dark=False, script=True):
+    def open(self, path, **look):
+        self.visit(f"file://{path}", **look)
+
+    def visit(self, url, *, width=1200, height=900, dark=False, script=True):
         self._command("Emulation.setScriptExecutionDisabled", value=not script)
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
         self._command("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self._command("Emulation.setEmulatedMedia", features=[scheme])
-        self._ask(f"{self._session}/url", {"url": f"file://{path}"})
+        self._ask(f"{self._session}/url", {"url": url})
 
     def run(self, script):
         """The value of a JavaScript expression on the page."""

@@ -19,12 +19,14 @@ from graphveil.graph.decoding import decoding
 FORMAT = "graphveil-artifact/1"
 MANIFEST = "manifest.json"
 JOURNAL = "owner/new_nodes.jsonl"
+TOKEN_SECRET = "owner/token_secret"
 
 Audience = Literal["anyone", "owner"]
 Kind = Literal["fixed", "grows", "derived"]
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/){0,2}[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# Made from the other files by `graphveil report`: a kill before the manifest lists them must not cost the artifact.
-_DERIVED = re.compile(r"report\.html|report\.md|figures/.*")
+# Made later, by `graphveil report` and `graphveil tokens`: a kill before the manifest lists them must not cost the
+# artifact.
+_DERIVED = re.compile(rf"report\.html|report\.md|figures/.*|{TOKEN_SECRET}")
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,13 @@ def problems(folder: Path) -> Iterator[str]:
         try:
             read_file(folder, name, entry)
         except InvalidInput as error:
-            hint = "; graphveil report writes it anew" if entry.kind == "derived" else ""
+            maker = "tokens --renew" if name == TOKEN_SECRET else "report"
+            hint = f"; graphveil {maker} writes it anew" if entry.kind == "derived" else ""
             yield f"{name}: {error.why}{hint}"
 
 
 def list_derived(folder: Path, paths: list[Path]) -> None:
-    """Enter files that were made from an artifact's other files, as far as they lie in it, into its manifest."""
+    """Enter files that were made after an artifact was saved, as far as they lie in it, into its manifest."""
     if not (folder / MANIFEST).is_file():
         return
     inside = [path for path in paths if path.resolve().is_relative_to(folder.resolve())]

@@ -13,6 +13,8 @@ from graphveil.cli.datasets import datasets
 from graphveil.cli.plan import plan
 from graphveil.cli.predict import predict
 from graphveil.cli.report import report
+from graphveil.cli.serve import serve
+from graphveil.cli.tokens import tokens
 from graphveil.cli.train import train
 from graphveil.cli.verify import verify
 from graphveil.errors import GraphveilError
@@ -25,7 +27,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, plan, audit, verify, bench, report, datasets):
+for command in (train, predict, serve, tokens, plan, audit, verify, bench, report, datasets):
     app.command()(command)
 
 

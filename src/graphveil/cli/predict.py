@@ -105,6 +105,10 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
 
 
 def _places(model: NodeClassifier, text: str) -> list[int]:
+    return model._naming.places("nodes", read_names(text), model.plan_.facts.nodes)
+
+
+def read_names(text: str) -> list[str]:
     """Nodes of a list, or of a file with one name in each line or with commas between them."""
     path = Path(text)
     try:
@@ -116,7 +120,7 @@ def _places(model: NodeClassifier, text: str) -> list[int]:
     names = [name for name in names if name]
     if not names:
         raise InvalidInput("nodes", text, "names no node")
-    return model._naming.places("nodes", names, model.plan_.facts.nodes)
+    return names
 
 
 def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form: str) -> bytes:

@@ -11,20 +11,29 @@ from graphveil.report.palette import theme
 
 
 def page(title: str, *body: str) -> str:
-    """A whole document. The browser is told to run this script only and to load nothing, whatever the body holds."""
-    files = resources.files("graphveil.report")
-    style = theme() + files.joinpath("page.css").read_text(encoding="utf-8")
-    script = files.joinpath("page.js").read_text(encoding="utf-8")
+    """A whole document that is complete in itself."""
+    return document(title, _file("page.js"), *body)[0]
+
+
+def document(title: str, script: str, *body: str, asks_server: bool = False) -> tuple[str, str]:
+    """A whole document and its content policy: the browser is told to run this script only and to load nothing,
+    whatever the body holds; with `asks_server` the script may talk to the server that the page came from."""
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'"
-    return (
+    policy += "; connect-src 'self'" if asks_server else ""
+    text = (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         '<meta name="color-scheme" content="light dark">\n<link rel="icon" href="data:,">\n'
-        f"{element('title', title)}\n<style>{style}</style>\n</head>\n<body>\n"
+        f"{element('title', title)}\n<style>{theme()}{_file('page.css')}</style>\n</head>\n<body>\n"
         f"{together(*body)}\n<script>{script}</script>\n</body>\n</html>\n"
     )
+    return text, policy
+
+
+def _file(name: str) -> str:
+    return resources.files("graphveil.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def section(title: str, *children: str, id_: str | None = None) -> Html:

@@ -1,0 +1,193 @@
+"""The routes: a person's own prediction, the operator's export, health, metrics, the page and the description."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Annotated, Any, Literal
+
+from fastapi import Depends, FastAPI, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+from fastapi.security import HTTPBearer
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.exceptions import HTTPException
+
+from graphveil import __version__
+from graphveil.serve.guard import Guard
+from graphveil.serve.limits import small_body
+from graphveil.serve.metrics import Metrics
+from graphveil.serve.predictions import LONGEST_NAME, Predictions
+from graphveil.serve.refusals import DETAILS, refusal
+from graphveil.serve.tokens import Tokens
+
+_PREDICTION = "/v1/prediction"
+_ROWS_AT_A_TIME = 100
+# Newer versions of FastAPI report requests and exceptions to whatever collector the environment names.
+_NO_TELEMETRY: Any = dict.fromkeys(("tracing", "metrics", "logs", "operation_spans", "auto_configure"), False)
+_BEARER = HTTPBearer(scheme_name="token", description="A token from `graphveil tokens`.", auto_error=False)
+
+
+class Question(BaseModel):
+    """The node stands in the body and not in the address, because addresses end up in logs and histories."""
+
+    model_config = ConfigDict(extra="forbid")
+    node: str = Field(min_length=1, max_length=LONGEST_NAME)
+
+
+class Prediction(BaseModel):
+    node: str
+    prediction: str
+    classes: list[str]
+    probabilities: list[float]
+
+
+class Problem(BaseModel):
+    detail: str
+
+
+class Health(BaseModel):
+    status: Literal["ok"]
+
+
+def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) -> Guard:
+    """The application; `page` is the HTML for people and its content policy."""
+    metrics = Metrics()
+    app = FastAPI(
+        title="graphveil",
+        version=__version__,
+        description="Each node's own prediction, for whoever holds that node's token.",
+        docs_url=None,  # these pages would load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
+    )
+    _answer_errors(app)
+
+    async def prediction(request: Request) -> Response:
+        body = await small_body(request)
+        if body is None:
+            return _refused(413)
+        if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            return _refused(415)
+        name = _node(body)
+        if name is None:
+            return _refused(400)
+        # The token first: whether a node exists is told only to whoever has its token.
+        place = predictions.place(name) if tokens.is_of_node(_token(request), name) else None
+        if place is None:
+            return _refused(401)
+        return Response(predictions.as_json(place), media_type="application/json")
+
+    question = {"application/json": {"schema": Question.model_json_schema()}}
+    app.post(
+        _PREDICTION,
+        summary="Your own prediction",
+        dependencies=[Depends(_BEARER)],
+        responses={200: {"model": Prediction}, **_refusals(400, 401, 413, 415, 431, 503)},
+        openapi_extra={"requestBody": {"required": True, "content": question}},
+    )(prediction)
+
+    def check_operator(request: Request) -> None:
+        if not tokens.is_of_operator(_token(request)):
+            raise HTTPException(401)
+
+    @app.get(
+        "/v1/predictions",
+        summary="All predictions, for the operator",
+        dependencies=[Depends(_BEARER), Depends(check_operator)],
+        response_class=StreamingResponse,
+        responses={
+            200: {
+                "description": "One node in each line, in the order of the graph.",
+                "content": {"application/x-ndjson": {"schema": {}}, "text/csv": {"schema": {"type": "string"}}},
+            },
+            **_refusals(401, 422, 431, 503),
+        },
+    )
+    async def export(
+        offset: Annotated[int, Query(ge=0, le=2**53)] = 0,
+        limit: Annotated[int, Query(ge=1, le=2**53)] = 2**53,
+        format: Literal["ndjson", "csv"] = "ndjson",  # the name in the address
+    ) -> Response:
+        places = range(len(predictions))[offset : offset + limit]
+        media = "application/x-ndjson" if format == "ndjson" else "text/csv"
+        return StreamingResponse(_lines(predictions, places, format), media_type=media)
+
+    @app.get("/health", summary="Whether the service answers", responses={200: {"model": Health}})
+    async def health() -> Response:
+        return Response(b'{"status":"ok"}\n', media_type="application/json")
+
+    @app.get(
+        "/metrics",
+        summary="Counts of requests for Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
+    async def show_metrics() -> Response:
+        return Response(metrics.render(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", include_in_schema=False)
+    async def show_page() -> Response:
+        text, policy = page
+        return Response(text, media_type="text/html", headers={"content-security-policy": policy})
+
+    return Guard(app, metrics, {("POST", _PREDICTION): prediction})
+
+
+def _node(body: bytes) -> str | None:
+    """The node of a question, checked by hand: this is the one route that has to be fast."""
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(asked, dict) or asked.keys() != {"node"}:
+        return None
+    name = asked["node"]
+    return name if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME else None
+
+
+def _token(request: Request) -> bytes:
+    """The bearer token; an empty one, which is nobody's, if there is none or more than one."""
+    given = [value for name, value in request.scope["headers"] if name == b"authorization"]
+    if len(given) != 1:
+        return b""
+    scheme, _, token = given[0].partition(b" ")
+    return bytes(token.strip()) if scheme.lower() == b"bearer" else b""
+
+
+async def _lines(predictions: Predictions, places: range, form: str) -> AsyncIterator[bytes]:
+    if form == "csv":
+        yield predictions.csv_head()
+    for first in range(0, len(places), _ROWS_AT_A_TIME):
+        part = places[first : first + _ROWS_AT_A_TIME]
+        yield predictions.as_csv(part) if form == "csv" else b"".join(map(predictions.as_json, part))
+        await asyncio.sleep(0)  # an export must not keep others waiting
+
+
+def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": Problem, "description": DETAILS[status]} for status in statuses}
+
+
+def _refused(status: int, more: Mapping[str, str] | None = None) -> Response:
+    headers, body = refusal(status)
+    found = Response(body, status_code=status, headers=more)
+    found.raw_headers += [header for header in headers if header[0] != b"content-length"]
+    return found
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Every refusal looks the same and repeats nothing of the request."""
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: HTTPException) -> Response:
+        return _refused(error.status_code, error.headers if error.status_code == 405 else None)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return _refused(422)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, error: Exception) -> Response:
+        return _refused(500)
