@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.progress import track
 
 
-def steps(count: int, description: str, show: bool | None = None) -> Iterator[int]:
-    """0 .. count - 1, with a bar on stderr if `show`, by default when stderr is a terminal."""
+def steps(count: int, description: str, show: bool | None = None, first: int = 0) -> Iterator[int]:
+    """`first` .. count - 1, with a bar on stderr if `show`, by default when stderr is a terminal."""
     if show is None:
         show = sys.stderr.isatty()
+    left = range(first, count)
     if not show:
-        return iter(range(count))
-    return iter(track(range(count), description=description, console=Console(stderr=True), transient=True))
+        return iter(left)
+    bar = track(left, description, total=count, completed=first, console=Console(stderr=True), transient=True)
+    return iter(bar)

@@ -127,3 +127,26 @@ def test_speed_is_at_least_a_third_of_torch(arithmetic):
     finally:
         torch.set_num_threads(threads)
     assert best > least
+
+
+def test_going_on_where_another_source_was():
+    first, second = NoiseSource(seed=3), NoiseSource(seed=3)
+    first.normal(1000)
+    second.seek(first.position)
+    assert torch.equal(first.normal(1000), second.normal(1000))
+    with pytest.raises(InvalidInput, match="position"):
+        second.seek(0)  # the same noise a second time
+    with pytest.raises(InvalidInput, match="without one"):
+        NoiseSource().seek(first.position)
+
+
+def test_sealed_by_a_seed():
+    sealed = NoiseSource(seed=3).seal(b"state")
+    assert b"state" not in sealed
+    assert NoiseSource(seed=3).unseal(sealed) == b"state"
+    for wrong in (sealed[:-1], sealed[:5], b"", bytes(40)):
+        with pytest.raises(InvalidInput, match="is not the seed"):
+            NoiseSource(seed=3).unseal(wrong)
+    with pytest.raises(InvalidInput, match="is not the seed"):
+        NoiseSource(seed=4).unseal(sealed)
+    assert NoiseSource().unseal(NoiseSource().seal(b"state")) == b"state"

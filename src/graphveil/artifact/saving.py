@@ -56,7 +56,7 @@ def save(
     entries |= {name: Entry.of(data, "owner") for name, data in owners.items()}
     entries[JOURNAL] = Entry.of(owners[JOURNAL], "owner", "grows")
     audiences = {CARD: public, **{name: entry.audience for name, entry in entries.items()}}
-    card = model_card(certificate, _params(model), limit, audiences).encode()
+    card = model_card(certificate, params_of(model), limit, audiences).encode()
     manifest = Manifest({**entries, CARD: Entry.of(card, public)})
     write_folder(folder, {**covered, **owners, CARD: card, MANIFEST: manifest.render()})
     model._answers, model.budget_ = FolderAnswers(folder), limit
@@ -68,7 +68,7 @@ def _contents(model: NodeClassifier, budget: float) -> tuple[dict[str, bytes], d
     config = {
         "format": CONFIG_FORMAT,
         "method": model.method,
-        "params": {**_params(model), "level": level_to_dict(model.level)},
+        "params": {**params_of(model), "level": level_to_dict(model.level)},
         "budget": budget if math.isfinite(budget) else None,
         "naming": model._naming.public_dict(),
     }
@@ -85,7 +85,8 @@ def _contents(model: NodeClassifier, budget: float) -> tuple[dict[str, bytes], d
     return covered, owners
 
 
-def _params(model: NodeClassifier) -> dict[str, Any]:
+def params_of(model: NodeClassifier) -> dict[str, Any]:
+    """The parameters that make a model what it is."""
     found = {name: value for name, value in model.get_params().items() if name not in NOT_KEPT}
     found["shares"] = None if model.shares is None else dict(model.shares)
     return found

@@ -9,6 +9,7 @@ import resource
 import shlex
 import sys
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +21,7 @@ from graphveil.levels import make_level
 from graphveil.methods import method_class
 
 if TYPE_CHECKING:
+    from graphveil.checkpoint import Checkpoint
     from graphveil.graph import Graph
 
 
@@ -54,6 +56,11 @@ def train(
     budget: Annotated[
         float | None, typer.Option(help="With --out: epsilon in all, later releases included (the fit's own).")
     ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder that keeps the unfinished fit; gone when the run is finished.")
+    ] = None,
+    checkpoint_every: Annotated[str, typer.Option(help="Steps between two checkpoints, or seconds: 60s.")] = "60s",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit that --checkpoint keeps.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train a model and print its accuracy and its certificate.
@@ -74,6 +81,8 @@ def train(
         raise InvalidInput("budget", budget, f"belongs to --out, and must be at least epsilon, {epsilon}")
     if table is not None and method != "dpdgc":
         raise InvalidInput("table", table, f"is an option of dpdgc, not of {method}")
+    if resume and checkpoint is None:
+        raise InvalidInput("resume", resume, "name the folder to go on with: --checkpoint")
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
@@ -86,24 +95,27 @@ def train(
         device=device,
         **{name: value for name, value in options.items() if value is not None},
     )
-    data = _load(graph, root, split_seed, directed)
-    start = time.perf_counter()
-    model.fit(data)
-    seconds = time.perf_counter() - start
-    certificate = model.certificate_
-    result = {
-        "graph": data.name,
-        "method": method,
-        "test_accuracy": _score(model, data.test_mask),
-        "val_accuracy": _score(model, data.val_mask),
-        "epsilon": certificate.to_dict()["epsilon"],
-        "delta": certificate.delta,
-        "seconds": round(seconds, 3),
-        "peak_memory_mb": round(_peak_memory_mb(), 1),
-        "certificate": certificate.to_dict(),
-    }
-    if out is not None:
-        _write(out, model, data, result, budget)
+    with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
+        data = _load(graph, root, split_seed, directed)
+        start = time.perf_counter()
+        model.fit(data, checkpoint=kept)
+        seconds = time.perf_counter() - start
+        certificate = model.certificate_
+        result = {
+            "graph": data.name,
+            "method": method,
+            "test_accuracy": _score(model, data.test_mask),
+            "val_accuracy": _score(model, data.val_mask),
+            "epsilon": certificate.to_dict()["epsilon"],
+            "delta": certificate.delta,
+            "seconds": round(seconds, 3),
+            "peak_memory_mb": round(_peak_memory_mb(), 1),
+            "certificate": certificate.to_dict(),
+        }
+        if out is not None:
+            _write(out, model, data, result, budget)
+        if kept is not None:
+            kept.discard()
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -119,6 +131,18 @@ def train(
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
         typer.echo(f"the model: {out}/public may be published, {out}/owner may not (public/model_card.md)")
         typer.echo(f"to look at: {out / 'report.html'}")
+
+
+def _opened(folder: Path, every: str, resume: bool) -> Checkpoint:
+    from graphveil.checkpoint import Checkpoint
+
+    number = every.removesuffix("s")
+    try:
+        return Checkpoint(folder, every=int(number) if number == every else float(number), resume=resume)
+    except ValueError as error:
+        if isinstance(error, InvalidInput):
+            raise
+        raise InvalidInput("checkpoint_every", every, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _load(name: str, root: Path | None, split_seed: int, directed: bool | None) -> Graph:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from graphveil.certificate import library_versions
-from graphveil.experiments.code import code_digest
+from graphveil.code import code_digest
 from graphveil.experiments.memory import forget_peak, peak_memory_mb
 from graphveil.experiments.scores import Scores, scores
 from graphveil.experiments.sources import load

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import validate
+from graphveil.code import code_digest
 from graphveil.errors import InvalidInput
-from graphveil.experiments.code import code_digest
 from graphveil.experiments.display import Display, Estimate
 from graphveil.experiments.execution import cores
 from graphveil.experiments.journal import Journal

@@ -1,7 +1,7 @@
 """The paper's filtering: small classes, self-loops and isolated nodes are removed, in this order.
 
 All three steps look at the data. They define the public set of nodes and come before anything is private (theory,
-section 9.3), so a certificate speaks about the filtered graph.
+section 9.4), so a certificate speaks about the filtered graph.
 """
 
 from __future__ import annotations

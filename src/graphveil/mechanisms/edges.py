@@ -6,9 +6,11 @@ import math
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 
 from graphveil.mechanisms.ledger import Ledger
 from graphveil.mechanisms.randomness import NoiseSource
+from graphveil.mechanisms.response import within
 
 _BLOCK = 2**20
 
@@ -19,14 +21,21 @@ def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, pair
     Formal guarantee: pure epsilon-DP for each answered bit, as `name` plans it. The graph is XORed with a random set
     of bits, each chosen independently with probability 1 / (e^epsilon + 1); the set is drawn by its gaps.
     """
-    planned, source = ledger.open_responses(name)
     nodes = adjacency.shape[0]
-    flip = 1 / (math.exp(planned.epsilon) + 1)
     bits = nodes * (nodes - 1) // (2 if paired else 1)
-    flipped = chosen_bits(bits, flip, source)
-    present = np.sort(_bit_of(adjacency, paired))
-    answer = np.setxor1d(flipped, present, assume_unique=True)
-    return _graph_of(answer, nodes, paired)
+
+    def draw() -> torch.Tensor:
+        planned, source = ledger.open_responses(name)
+        flip = 1 / (math.exp(planned.epsilon) + 1)
+        flipped = chosen_bits(bits, flip, source)
+        present = np.sort(_bit_of(adjacency, paired))
+        return torch.from_numpy(np.setxor1d(flipped, present, assume_unique=True))
+
+    def fits(found: torch.Tensor) -> bool:
+        ordered = found.ndim == 1 and found.dtype == torch.int64 and bool((found.diff() > 0).all())
+        return ordered and within(found, bits)
+
+    return _graph_of(ledger.stages.draw(name, draw, fits).numpy(), nodes, paired)
 
 
 def chosen_bits(count: int, probability: float, source: NoiseSource) -> np.ndarray:

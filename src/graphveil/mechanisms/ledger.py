@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
@@ -12,8 +12,9 @@ from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.levels import Public
 from graphveil.mechanisms.gaussian import add_gaussian, add_gaussian_
 from graphveil.mechanisms.randomness import NoiseSource
-from graphveil.mechanisms.response import randomized_response
+from graphveil.mechanisms.response import randomized_response, within
 from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.stages import Stages
 
 
 class Ledger:
@@ -21,7 +22,11 @@ class Ledger:
 
     Formal guarantee: everything a ledger returns together costs at most `plan.epsilon` at `plan.delta`. A draw is
     booked before its noise exists, so a failure in between can only cost budget, never give it away.
+
+    `stages` may keep what is drawn, together with the counts; then a draw that was kept is not made again.
     """
+
+    stages = Stages()
 
     def __init__(self, plan: Plan, source: NoiseSource) -> None:
         self.plan = plan
@@ -34,6 +39,13 @@ class Ledger:
         ledger = cls(plan, source)
         ledger._used = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
         return ledger
+
+    def resume(self, used: Mapping[str, int]) -> None:
+        """Take over the counts of an earlier execution of the same plan, whose draws were kept."""
+        branches = [self.plan.straight(), *([self.plan.turned()] if self.plan.otherwise else [])]
+        if not any(_counts_of(branch, used) for branch in branches):
+            raise InvalidInput("ledger", dict(used), "does not belong to this plan")
+        self._used = {**self._used, **used}
 
     @property
     def used(self) -> dict[str, int]:
@@ -57,9 +69,16 @@ class Ledger:
         """
         if isinstance(self.plan.level, Public):
             return value
-        mechanism = self._book(name, GaussianRelease)
-        assert isinstance(mechanism, GaussianRelease)
-        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+
+        def draw() -> torch.Tensor:
+            mechanism = self._book(name, GaussianRelease)
+            assert isinstance(mechanism, GaussianRelease)
+            return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+
+        def fits(found: torch.Tensor) -> bool:
+            return found.shape == value.shape and found.dtype == value.dtype and bool(found.isfinite().all())
+
+        return self.stages.draw(name, draw, fits).to(value.device)
 
     def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Rows of nodes that joined after the release, at its scale: late blocks of the same table.
@@ -99,9 +118,18 @@ class Ledger:
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
         """Randomised responses to `symbols`; keep the result, there is no second draw."""
-        mechanism = self._book(name, Responses)
-        assert isinstance(mechanism, Responses)
-        return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
+
+        def draw() -> torch.Tensor:
+            mechanism = self._book(name, Responses)
+            assert isinstance(mechanism, Responses)
+            return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
+
+        def fits(found: torch.Tensor) -> bool:
+            mechanism = self.plan[name]
+            like = found.shape == symbols.shape and found.dtype == symbols.dtype
+            return like and isinstance(mechanism, Responses) and within(found, mechanism.classes)
+
+        return self.stages.draw(name, draw, fits).to(symbols.device)
 
     def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
         """Book responses that are drawn elsewhere because their symbols are too many to list (mechanisms.edges)."""
@@ -128,3 +156,9 @@ class Ledger:
             raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
         self._used[name] += 1
         return mechanism
+
+
+def _counts_of(plan: Plan, used: Mapping[str, int]) -> bool:
+    """Whether these can be the counts of an execution of this plan."""
+    uses = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
+    return set(used) == set(uses) and all(type(used[name]) is int and 0 <= used[name] <= uses[name] for name in uses)

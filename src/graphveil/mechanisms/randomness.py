@@ -16,9 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 
 import torch
+from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from graphveil import validate
+from graphveil.errors import InvalidInput
 from graphveil.mechanisms.normals import CHUNK, RARE, between_one_and_two, fastest_normals
 
 _ZEROS = memoryview(bytes(8 * CHUNK))
@@ -100,6 +103,39 @@ class NoiseSource:
         if self.secure:
             return "AES-256 counter mode, keyed by the operating system"
         return "AES-256 counter mode, seeded: for experiments only"
+
+    @property
+    def position(self) -> int:
+        """How many blocks of the keystream are used up."""
+        return self._block
+
+    def seek(self, position: int | None) -> None:
+        """Go on from where another source of the same seed was. A secure source is where it is: its key is its own."""
+        if self.secure:
+            raise InvalidInput("seed", None, "without one there is no earlier keystream to go on with")
+        self._block = validate.count("position", position, least=self._block)
+
+    def seal(self, data: bytes) -> bytes:
+        """`data` as only a source of the same seed can `unseal` it: for what would give the seed away.
+
+        Without a seed there is none to give away, and `data` stays as it is.
+        """
+        if self.secure:
+            return data
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._sealing_key).encrypt(nonce, data, None)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        if self.secure:
+            return sealed
+        try:
+            return AESGCM(self._sealing_key).decrypt(sealed[:12], sealed[12:], None)
+        except (InvalidTag, ValueError):  # the latter where it is cut off
+            raise InvalidInput("seed", "given", "is not the seed that this was made with") from None
+
+    @property
+    def _sealing_key(self) -> bytes:
+        return hashlib.sha256(b"graphveil seal" + self._key).digest()
 
     @property
     def arithmetic(self) -> str:

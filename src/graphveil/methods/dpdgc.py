@@ -70,7 +70,6 @@ class DPDGC(NodeClassifier):
         )
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
-        self._ledger = ledger
         if self._parts != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._released = self._embed(data, ledger)

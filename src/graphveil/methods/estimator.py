@@ -6,9 +6,10 @@ import dataclasses
 import math
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +27,9 @@ from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.plan import Plan, PublicFacts
+
+if TYPE_CHECKING:
+    from graphveil.checkpoint import Checkpoint
 
 # Above this part of non-zero entries a dense product is the faster one.
 _DENSE = 0.15
@@ -98,21 +102,40 @@ class NodeClassifier:
         epsilon = None if isinstance(level, Public) else self.epsilon
         return make_plan(self.method, level, facts, epsilon=epsilon, delta=self.delta, settings=self._settings())
 
-    def fit(self, graph: Graph) -> Self:
-        """Train on a graph; afterwards `certificate_` says what was spent."""
+    def fit(
+        self,
+        graph: Graph,
+        *,
+        checkpoint: str | Path | Checkpoint | None = None,
+        checkpoint_every: float = 60.0,
+        resume: bool = False,
+    ) -> Self:
+        """Train on a graph; afterwards `certificate_` says what was spent.
+
+        `checkpoint` is a folder that keeps an unfinished fit, renewed after `checkpoint_every` seconds (or steps, if it
+        is an int); `resume` goes on with the fit in it (docs/checkpoint.md). It is removed when the fit is finished; a
+        `Checkpoint` in place of a path stays until it is told to go.
+        """
+        if isinstance(checkpoint, str | Path):
+            from graphveil.checkpoint import Checkpoint
+
+            with Checkpoint(checkpoint, every=checkpoint_every, resume=resume) as opened:
+                self.fit(graph, checkpoint=opened)
+                opened.discard()
+            return self
         graph.check_trainable()
         plan = self.plan(graph)
         source = NoiseSource(self.seed)
-        ledger = Ledger(plan, source)
-        adjacency = self._adjacency(graph, source)
+        ledger = self._ledger = Ledger(plan, source)
         # Initial weights and dropout are public randomness, apart from the noise.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
-            inputs = Inputs(graph, adjacency, self.device)
-            self.logits_ = self._fit(inputs, ledger).detach().cpu()
+            with checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext():
+                adjacency = self._adjacency(graph, source)
+                inputs = Inputs(graph, adjacency, self.device)
+                self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = ledger.plan.straight()
-        self._ledger = ledger
         self._labels: torch.Tensor | None = graph.labels
         self._readers: np.ndarray | None = None
         if self._degree_bound() is not None:
@@ -323,7 +346,10 @@ class NodeClassifier:
             return adjacency
         largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
         if largest > bound and self.cap_degrees:
-            return cap_degree(adjacency, bound, seed=int(source.integers(2**52, 1)))
+            chosen = self._ledger.stages.draw(
+                "degree cap", lambda: source.integers(2**52, 1), lambda found: found.shape == (1,) and int(found) >= 0
+            )
+            return cap_degree(adjacency, bound, seed=int(chosen))
         check_promise(Node(bound), largest)
         return adjacency
 
@@ -363,10 +389,11 @@ class NodeClassifier:
             model,
             logits,
             target,
+            self._ledger.stages,
+            name,
             steps=steps or self.epochs,
             learning_rate=learning_rate or self.free_learning_rate,
             show=self.show_progress,
-            name=name,
         )
 
 

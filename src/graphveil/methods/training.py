@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -11,10 +10,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphveil import progress
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.clipping import BlockwiseSums, clipped_gradient_sum
 from graphveil.mechanisms.sparse import Rows
+from graphveil.methods.training_state import Best, RunningMean, TrainingState
+from graphveil.stages import Stages
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000
@@ -36,12 +36,20 @@ class Target:
 
 
 def train_freely(
-    model: nn.Module, logits: Logits, target: Target, *, steps: int, learning_rate: float, show: bool | None, name: str
+    model: nn.Module,
+    logits: Logits,
+    target: Target,
+    stages: Stages,
+    name: str,
+    *,
+    steps: int,
+    learning_rate: float,
+    show: bool | None,
 ) -> None:
     """Full-batch Adam; keeps the weights of the best validation epoch. Nothing private may reach this function."""
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
-    best, kept = -1.0, None
-    for _ in progress.steps(steps, name, show):
+    best = Best(model)
+    for _ in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
         model.train()
         optimizer.zero_grad()
         functional.cross_entropy(logits(None)[target.train], target.labels[target.train]).backward()
@@ -50,11 +58,8 @@ def train_freely(
             model.eval()
             with torch.no_grad():
                 guess = logits(None)[target.validation].argmax(1)
-            accuracy = float((guess == target.labels[target.validation]).float().mean())
-            if accuracy > best:
-                best, kept = accuracy, copy.deepcopy(model.state_dict())
-    if kept is not None:
-        model.load_state_dict(kept)
+            best.offer(float((guess == target.labels[target.validation]).float().mean()))
+    best.take()
     model.eval()
 
 
@@ -80,7 +85,7 @@ def train_privately(
     expected = planned.sampling_rate * len(target.train)
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * expected, fused=True)
     model.eval()  # dropout would only add noise to noise
-    mean = _RunningMean(model) if average else None
+    mean = RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
     large = len(target.train) > _ROWS_AT_ONCE
     over_blocks = BlockwiseSums(model, target.train.split(_ROWS_AT_ONCE), planned.clip)
@@ -104,7 +109,7 @@ def train_privately(
             after_step()
 
     with _one_thread() if small else nullcontext():
-        for step in progress.steps(planned.steps, name, show):
+        for step in ledger.stages.steps(planned.steps, name, TrainingState(model, optimizer, mean), show):
             take_step()
             if mean is not None and step >= planned.steps // 2:
                 mean.add()
@@ -129,26 +134,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-class _RunningMean:
-    """The mean of a model's weights over the steps at which it was asked to add them."""
-
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._count = 0
-
-    @torch.no_grad()
-    def add(self) -> None:
-        self._count += 1
-        for mean, parameter in zip(self._means, self._parameters, strict=True):
-            mean += (parameter - mean) / self._count
-
-    @torch.no_grad()
-    def take(self) -> None:
-        for mean, parameter in zip(self._means, self._parameters, strict=True):
-            parameter.copy_(mean)
 
 
 def cross_fitted(

@@ -1,0 +1,169 @@
+"""Stages that are kept in a folder as soon as they are finished, and trainings between two of their steps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import torch
+
+from graphveil import progress, validate
+from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
+from graphveil.checkpoint.identity import check_same, identity, spent
+from graphveil.checkpoint.interrupt import CtrlC
+from graphveil.checkpoint.state import Stage, State
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph
+from graphveil.graph.decoding import decoding
+from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.stages import Carried, Stages
+
+# Torch's generator, as it was when a stage was kept: initial weights and dropout come from it.
+_GENERATOR = "torch generator"
+
+
+class Checkpoint(Stages):
+    """A folder that keeps one fit; `resume` goes on with the fit in it, otherwise there must be none.
+
+    `every` is how long a training runs between two versions: a whole number of steps, or seconds as a float. The
+    folder is this process's from the beginning of a `with` block to its end. `fit` leaves a finished fit in it, so that
+    a kill before the model is saved loses nothing; `discard` then removes it.
+
+    Formal guarantee (docs/theory.md, section 9.3): the ledger's counts are kept with what was drawn, in one moment. A
+    released value is kept before anything uses it and is never drawn again. Of draws that a kill has destroyed nothing
+    is left in any file, so drawing them again is the first draw that anyone can see.
+    """
+
+    def __init__(self, folder: str | Path, *, every: float = 60.0, resume: bool = False) -> None:
+        self.folder, self._resume = Path(folder), resume
+        self._every = validate.count("checkpoint_every", every) if isinstance(every, int) else every
+        validate.positive("checkpoint_every", every)
+        self._ctrl_c, self._taken = CtrlC(), False
+
+    def __enter__(self) -> Self:
+        if self._resume and not self.folder.is_dir():
+            raise InvalidInput("checkpoint", str(self.folder), "there is no such folder to resume from")
+        self._files = CheckpointFolder(self.folder)
+        try:
+            self._found = self._open()
+        except BaseException:
+            self._files.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._files.close()
+
+    def _open(self) -> State | None:
+        state = self._files.read()
+        if state is None:
+            if self._resume:
+                raise InvalidInput("checkpoint", str(self.folder), "holds no checkpoint to resume from")
+            self._files.check_empty()
+        elif not self._resume:
+            with decoding(self.folder, "a checkpoint"):
+                cost = spent(state.fit, state.ledger)
+            raise InvalidInput(
+                "checkpoint",
+                str(self.folder),
+                f"holds an unfinished fit that has spent {cost}; resume it, or delete the folder to discard it: "
+                "what it has spent adds to what a new fit spends",
+            )
+        # Before anything is drawn: what a kill has left must not stand beside what is drawn in its place.
+        self._files.remove_the_rest(set() if state is None else state.files)
+        return state
+
+    def discard(self) -> None:
+        """Remove the checkpoint: its fit is finished, and its model is where it belongs."""
+        self._files.discard()
+
+    @contextmanager
+    def following(self, model: NodeClassifier, graph: Graph, ledger: Ledger, source: NoiseSource) -> Iterator[None]:
+        """Keep the stages of a fit, or go on with the fit that was kept."""
+        if self._taken:
+            raise InvalidInput("checkpoint", str(self.folder), "keeps one fit; open it again for another")
+        self._taken = True
+        self._ledger, self._source, self._next = ledger, source, 0
+        if self._found is None:
+            self._state = State(identity(model, ledger.plan, graph), {}, None, ())
+            self._reach("start")
+            self._keep("start", 1, 1, {})
+        else:
+            self._state = self._found
+            with decoding(self.folder, "a checkpoint"):
+                salt = self._state.fit["graph"]["salt"]
+                check_same(self._state.fit, identity(model, ledger.plan, graph, salt))
+                ledger.resume(self._state.ledger)
+                if not source.secure:
+                    source.seek(self._state.position)
+            self._reach("start")
+        ledger.stages = self
+        try:
+            with self._ctrl_c.deferred():
+                yield
+                self._ctrl_c.obey()
+        finally:
+            ledger.stages = Stages()
+
+    def draw(self, name: str, draw: Callable[[], torch.Tensor], fits: Callable[[torch.Tensor], bool]) -> torch.Tensor:
+        kept = self._reach(name)
+        if kept is not None:
+            if kept[0].of != 1 or set(kept[1]) != {"value"} or not fits(kept[1]["value"]):
+                raise self._foreign(f"{name} cannot have given what it holds")
+            return kept[1]["value"]
+        value = draw()
+        self._keep(name, 1, 1, {"value": value})
+        self._ctrl_c.obey()
+        return value
+
+    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterable[int]:
+        kept = self._reach(name)
+        first = 0
+        if kept is not None:
+            first = kept[0].steps
+            if kept[0].of != count:
+                raise self._foreign(f"{name} has {kept[0].of} steps in it instead of {count}")
+            with decoding(self.folder, f"the training of {name}"):
+                carried.restore(kept[1])
+        last, since = time.monotonic(), first
+        for step in progress.steps(count, name, show, first):
+            yield step
+            done = step + 1
+            long = done - since if isinstance(self._every, int) else time.monotonic() - last
+            if done == count or long >= self._every or self._ctrl_c.pressed:
+                self._keep(name, done, count, carried.tensors())
+                last, since = time.monotonic(), done
+            self._ctrl_c.obey()
+
+    def _reach(self, name: str) -> tuple[Stage, dict[str, torch.Tensor]] | None:
+        """The next stage as it was kept, with torch's generator as it was then; None if it was not reached before."""
+        number, self._next = self._next, self._next + 1
+        if number >= len(self._state.stages):
+            return None
+        stage = self._state.stages[number]
+        if stage.name != name:
+            raise self._foreign(f"{stage.name} is in the place of {name}")
+        tensors = self._files.tensors(self._state, number)
+        with decoding(self.folder / self._state.file(number), "a stage"):
+            generator = self._source.unseal(bytes(tensors.pop(_GENERATOR).numpy()))
+            torch.set_rng_state(torch.frombuffer(bytearray(generator), dtype=torch.uint8))
+        return stage, tensors
+
+    def _keep(self, name: str, steps: int, of: int, tensors: dict[str, torch.Tensor]) -> None:
+        """Replace what is kept by this: the stage that was reached last, after so many steps."""
+        generator = bytearray(self._source.seal(bytes(torch.get_rng_state().numpy())))
+        data = stage_bytes({**tensors, _GENERATOR: torch.frombuffer(generator, dtype=torch.uint8)})
+        number = self._next - 1
+        stages = (*self._state.stages[:number], Stage.holding(data, name, steps, of))
+        position = None if self._source.secure else self._source.position
+        self._state = replace(self._state, ledger=self._ledger.used, position=position, stages=stages)
+        self._files.write(self._state, number, data)
+
+    def _foreign(self, why: str) -> InvalidInput:
+        return InvalidInput("checkpoint", str(self.folder), f"does not belong to this fit: {why}")

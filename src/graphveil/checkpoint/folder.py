@@ -1,0 +1,111 @@
+"""The files of a checkpoint: one version of each stage, one process at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import torch
+from safetensors.torch import load as read_tensors
+from safetensors.torch import save as tensor_bytes
+
+from graphveil.artifact.manifest import read_file
+from graphveil.artifact.storage import replace_file
+from graphveil.checkpoint.state import State
+from graphveil.errors import InvalidInput
+from graphveil.graph.decoding import decoding
+
+STATE = "checkpoint.json"
+# Files of ours, and what a killed write of one leaves.
+_STAGE = re.compile(r"stage-\d+-\d+\.safetensors")
+_TORN = re.compile(rf"\.(?:{_STAGE.pattern}|{re.escape(STATE)})-\w+")
+
+
+class CheckpointFolder:
+    """A folder that this process alone reads and writes, until it is closed or the process ends.
+
+    Formal guarantee: `write` replaces one state by its successor, in one moment. Whatever else a kill has left, of
+    steps that no state remembers, `remove_the_rest` deletes; it is called before anything is drawn.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self._unused = path, not path.exists()
+        try:
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise InvalidInput("checkpoint", str(path), f"cannot be opened: {error.strerror}") from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise InvalidInput("checkpoint", str(path), "another process is using it") from None
+
+    def close(self) -> None:
+        if self._unused:
+            with suppress(OSError):  # other files may have come into it
+                self.path.rmdir()
+        os.close(self._lock)
+
+    def read(self) -> State | None:
+        path = self.path / STATE
+        if not path.exists():
+            return None
+        with decoding(path, "the state of a checkpoint"):
+            try:
+                return State.parse(path.read_bytes())
+            except InvalidInput as error:
+                raise InvalidInput("file", str(path), f"is damaged: {error}") from None
+
+    def tensors(self, state: State, number: int) -> dict[str, torch.Tensor]:
+        """What a stage gave, in memory of its own."""
+        name = state.file(number)
+        with decoding(self.path / name, "safetensors"):
+            data = read_file(self.path, name, state.stages[number].entry)
+            return {key: tensor.clone() for key, tensor in read_tensors(data).items()}
+
+    def write(self, state: State, number: int, data: bytes) -> None:
+        """Make this the state; `data` is what its stage `number` gave."""
+        self._unused = False
+        try:
+            replace_file(self.path / state.file(number), data)
+            replace_file(self.path / STATE, state.render())
+        except OSError as error:
+            raise self._unwritable(error) from None
+        self.remove_the_rest(state.files)
+
+    def remove_the_rest(self, kept: set[str]) -> None:
+        """Delete stages that the state does not list."""
+        try:
+            for name in os.listdir(self.path):
+                if _is_ours(name) and name not in kept:
+                    (self.path / name).unlink()
+        except OSError as error:
+            raise self._unwritable(error) from None
+
+    def check_empty(self) -> None:
+        """Refuse a folder with files in it that no killed fit has left."""
+        others = [name for name in sorted(os.listdir(self.path)) if not _is_ours(name)]
+        if others:
+            raise InvalidInput("checkpoint", str(self.path), f"is a folder with other files in it, such as {others[0]}")
+
+    def discard(self) -> None:
+        """Delete everything; what a kill leaves of that is no checkpoint any more."""
+        (self.path / STATE).unlink(missing_ok=True)
+        self.remove_the_rest(set())
+        self._unused = True
+
+    def _unwritable(self, error: OSError) -> InvalidInput:
+        return InvalidInput("checkpoint", str(self.path), f"cannot be written: {error.strerror}")
+
+
+def _is_ours(name: str) -> bool:
+    return bool(_STAGE.fullmatch(name) or _TORN.fullmatch(name))
+
+
+def stage_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    return tensor_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

@@ -1,0 +1,123 @@
+"""Which fit a checkpoint belongs to: method, options, plan, data and code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphveil.artifact.saving import params_of
+from graphveil.certificate import library_versions
+from graphveil.code import code_digest
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph
+from graphveil.levels import Public, level_from_dict, level_to_dict
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
+
+_WHY = {
+    "graph": "is not the graph that this checkpoint was made on",
+    "code": "is another version of graphveil than the one that made this checkpoint",
+    "libraries": "are other versions than those that made this checkpoint",
+    "plan": "is another plan than this checkpoint's",
+}
+
+
+def identity(model: NodeClassifier, plan: Plan, graph: Graph, salt: str | None = None) -> dict[str, Any]:
+    """Everything that a resumed fit must have in common with the one that was killed, as JSON.
+
+    The seed is not in it. The digest of the graph can confirm a guess about private data, so it is for the owner; its
+    salt keeps two checkpoints from showing that they are about the same graph.
+    """
+    salt = salt or secrets.token_hex(16)
+    found = {
+        **{f"option {name}": value for name, value in params_of(model).items()},
+        "option level": level_to_dict(model.level),
+        "method": model.method,
+        "seeded": model.seed is not None,
+        "plan": _plan_to_dict(plan),
+        "graph": {"salt": salt, "digest": _graph_digest(graph, salt)},
+        "code": code_digest(),
+        "libraries": library_versions(),
+    }
+    same: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    return same
+
+
+def check_same(kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse to go on with another fit than the one that was begun."""
+    for name in ["method", *sorted({*kept, *given} - {"method", *_WHY}), *_WHY]:
+        if kept.get(name) == given.get(name):
+            continue
+        if name == "seeded":
+            why = "was made with a seed: give the same one" if kept.get(name) else "was made without a seed: give none"
+            raise InvalidInput("seed", "none" if kept.get(name) else "given", f"this checkpoint {why}")
+        if name in _WHY:
+            raise InvalidInput(name, "given", _WHY[name])
+        raise InvalidInput(name.removeprefix("option "), given.get(name), f"this checkpoint has {kept.get(name)!r}")
+
+
+def spent(fit: Mapping[str, Any], ledger: Mapping[str, int]) -> str:
+    """What the draws of an unfinished fit cost."""
+    data = fit["plan"]
+    plan = Plan(
+        data["method"],
+        level_from_dict(data["level"]),
+        PublicFacts(**data["facts"]),
+        data["delta"],
+        tuple(mechanism_from_dict(item) for item in data["mechanisms"]),
+        otherwise=tuple(mechanism_from_dict(item) for item in data["otherwise"]),
+        alternatives=data["alternatives"],
+    )
+    if isinstance(plan.level, Public):
+        return "nothing, as nothing is protected"
+    branch = plan.straight() if {m.name for m in plan.mechanisms} <= set(ledger) else plan.turned()
+    drawn = tuple(_drawn(m, ledger[m.name]) for m in branch.mechanisms if ledger[m.name])
+    counts = ", ".join(f"{m.name} {ledger[m.name]} of {m.uses}" for m in branch.mechanisms)
+    epsilon = replace(branch, mechanisms=drawn).epsilon
+    return f"epsilon {epsilon:.4g} of {plan.epsilon:.4g} at delta {plan.delta:.3g} (draws: {counts or 'none planned'})"
+
+
+def _drawn(mechanism: Mechanism, times: int) -> Mechanism:
+    if isinstance(mechanism, ClippedTraining):
+        return replace(mechanism, steps=times)
+    return replace(mechanism, uses=times)
+
+
+def _plan_to_dict(plan: Plan) -> dict[str, Any]:
+    return {
+        "method": plan.method,
+        "level": level_to_dict(plan.level),
+        "facts": asdict(plan.facts),
+        "delta": plan.delta,
+        "mechanisms": [mechanism_to_dict(mechanism) for mechanism in plan.mechanisms],
+        "otherwise": [mechanism_to_dict(mechanism) for mechanism in plan.otherwise],
+        "alternatives": plan.alternatives,
+        "assumptions": list(plan.assumptions),
+    }
+
+
+def _graph_digest(graph: Graph, salt: str) -> str:
+    digest = hashlib.blake2b(key=salt.encode(), digest_size=16)
+    for name, array in _arrays(graph):
+        digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _arrays(graph: Graph) -> Iterator[tuple[str, np.ndarray]]:
+    yield "indptr", graph.indptr
+    yield "indices", graph.indices
+    if isinstance(graph.features, torch.Tensor):
+        yield "features", graph.features.numpy()
+    else:
+        for part in ("data", "indices", "indptr"):
+            yield f"features.{part}", getattr(graph.features, part)
+    for name in ("labels", "train_mask", "val_mask"):
+        yield name, getattr(graph, name).numpy()

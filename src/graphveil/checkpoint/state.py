@@ -1,0 +1,74 @@
+"""What a checkpoint says of itself in JSON."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphveil.artifact.manifest import Entry
+from graphveil.errors import InvalidInput
+
+FORMAT = "graphveil-checkpoint/1"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a fit after `steps` of its `of` steps, and the checksum of the file that holds what it gave."""
+
+    name: str
+    steps: int
+    of: int
+    size: int
+    sha256: str
+
+    @classmethod
+    def holding(cls, data: bytes, name: str, steps: int, of: int) -> Stage:
+        entry = Entry.of(data, "owner")
+        return cls(name, steps, of, entry.size, entry.sha256)
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.size, self.sha256, "owner")
+
+
+@dataclass(frozen=True)
+class State:
+    """A fit between two steps: what was asked for, the ledger's counts, how far the keystream of a seed was used up
+    (None: a secure key, which is never stored), and its stages; all but the last are finished.
+    """
+
+    fit: Mapping[str, Any]
+    ledger: Mapping[str, int]
+    position: int | None
+    stages: tuple[Stage, ...]
+
+    def file(self, number: int) -> str:
+        return f"stage-{number:03d}-{self.stages[number].steps}.safetensors"
+
+    @property
+    def files(self) -> set[str]:
+        return {self.file(number) for number in range(len(self.stages))}
+
+    def render(self) -> bytes:
+        body = {"format": FORMAT, **asdict(self)}
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
+        return (json.dumps({**body, "sha256": digest}, indent=2, allow_nan=False) + "\n").encode()
+
+    @classmethod
+    def parse(cls, data: bytes) -> State:
+        """The state that `render` wrote, to the last byte."""
+        body = json.loads(data)
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            found = body.get("format") if isinstance(body, dict) else body
+            raise InvalidInput("format", found, f"must be {FORMAT}")
+        stages = tuple(Stage(**stage) for stage in body["stages"])
+        state = cls(body["fit"], body["ledger"], body["position"], stages)
+        in_order = all(0 < s.steps <= s.of for s in stages) and all(s.steps == s.of for s in stages[:-1])
+        if not stages or not in_order:
+            raise InvalidInput("stages", len(stages), "do not follow one another")
+        if state.render() != data:
+            raise InvalidInput("sha256", body.get("sha256"), "does not belong to this state: it was changed")
+        return state

@@ -1,0 +1,98 @@
+"""Killed at every write, a fit ends as if it had never been killed."""
+
+import json
+import random
+
+import pytest
+import torch
+
+from checkpoint.cases import CASES, GRAPH, fit_until_finished, make
+from graphveil.checkpoint.folder import STATE
+
+pytestmark = pytest.mark.usefixtures("quick_disk")
+
+
+def same(found, expected):
+    assert torch.equal(found.logits_, expected.logits_)
+    assert found.certificate_ == expected.certificate_
+    for name, value in vars(expected).items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(getattr(found, name), value), name
+        if isinstance(value, torch.nn.Module):
+            ours, theirs = getattr(found, name).state_dict(), value.state_dict()
+            assert all(torch.equal(ours[key], theirs[key]) for key in theirs), name
+
+
+def watching(folder, plan):
+    """At every death: counts that are no larger than planned and never go back."""
+    before = dict.fromkeys((m.name for m in plan.mechanisms), 0)
+
+    def watch():
+        if not (folder / STATE).exists():
+            return
+        state = json.loads((folder / STATE).read_text())
+        for mechanism in plan.mechanisms:
+            # A branch is in the counts from when it was chosen.
+            count = state["ledger"].get(mechanism.name, 0)
+            assert before.get(mechanism.name, 0) <= count <= mechanism.uses
+        before.update(state["ledger"])
+
+    return watch
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_killed_after_every_step_and_stage(case, folder, monkeypatch, uninterrupted):
+    expected = uninterrupted(case)
+    # The first two files are the start; in later lives the first two are one step, one draw, or one stage.
+    found, lives = fit_until_finished(
+        monkeypatch, folder, lambda life: (2, "after"), lambda: make(case), watch=watching(folder, expected.plan_)
+    )
+    assert lives > 3
+    same(found, expected)
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("case", ["dpdgc trained", "dpdgc at edge level", "randedge"])
+def test_killed_between_files(case, folder, monkeypatch, uninterrupted):
+    draw = random.Random(0)
+    found, lives = fit_until_finished(
+        monkeypatch,
+        folder,
+        lambda life: (draw.randint(1, 6), draw.choice(["before", "after"])),
+        lambda: make(case),
+        watch=watching(folder, uninterrupted(case).plan_),
+    )
+    assert lives > 3
+    same(found, uninterrupted(case))
+
+
+@pytest.mark.parametrize("case", ["dpdgc labels", "gap at edge level"])
+def test_killed_in_the_middle_of_a_training(case, folder, monkeypatch, uninterrupted):
+    """Work since the last checkpoint is lost and done again, with the same noise."""
+    found, _ = fit_until_finished(monkeypatch, folder, lambda life: (4, "before"), lambda: make(case), every=2)
+    same(found, uninterrupted(case))
+
+
+def test_a_checkpoint_changes_nothing(folder, uninterrupted):
+    same(make("dpdgc labels").fit(GRAPH, checkpoint=folder), uninterrupted("dpdgc labels"))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("case", ["dpdgc trained", "dpdgc labels", "dpdgc at node level", "gap", "randedge"])
+def test_without_a_seed(case, folder, monkeypatch, uninterrupted):
+    """Each life has a key of its own; what was drawn is kept, and no key is."""
+    plan = uninterrupted(case).plan_
+    released = {}
+
+    def watch():
+        watching(folder, plan)()
+        for path in folder.glob("stage-*"):
+            released.setdefault(path.name, path.read_bytes())
+            assert path.read_bytes() == released[path.name]
+
+    found, lives = fit_until_finished(
+        monkeypatch, folder, lambda life: (2, "after"), lambda: make(case, seed=None), watch=watch
+    )
+    assert lives > 3
+    assert found.certificate_.secure
+    assert found.certificate_.epsilon == uninterrupted(case).certificate_.epsilon
