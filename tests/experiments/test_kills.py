@@ -19,7 +19,10 @@ def test_killed_again_and_again(spec_path):
     while not finished:
         process = FORK.Process(target=run_spec, args=(spec, out), kwargs={"jobs": 1, "threads": 1})
         process.start()
-        process.join(draw.uniform(0.05, 0.6) * (1 + kills / 10))  # patience, on a busy machine
+        enough = len(kept) + draw.randint(1, 3)
+        while process.is_alive() and len(read_journal(out / "runs.jsonl")) < enough:
+            process.join(0.005)
+        process.join(draw.uniform(0.0, 0.05))  # somewhere in the next run
         finished = process.exitcode == 0
         if process.is_alive():
             kills += 1
