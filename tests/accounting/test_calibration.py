@@ -66,9 +66,9 @@ def test_calibration_is_quick(group):
     parts = [SampledGaussian(1.0, group, 0.0129, 20_000), Gaussian(1.0), SampledGaussian(1.0, 1, 0.0129, 20_000)]
     seconds = []
     for _ in range(2):
-        start = time.perf_counter()
+        start = time.process_time()
         calibrate(parts, 16.0, 1e-5, shares=[0.5, 0.2, 0.3])
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     assert min(seconds) < 3
 
 

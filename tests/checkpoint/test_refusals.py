@@ -205,6 +205,15 @@ def test_owner_alone_and_no_seed(begun):
         assert SEED.to_bytes(4, "big") not in data
 
 
+@pytest.fixture
+def listening():
+    """Jobs in the background of a shell start with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("listening")
 def test_ctrl_c_leaves_a_last_checkpoint(folder, monkeypatch):
     expected = make("dpdgc labels").fit(GRAPH)
     noisy_sum, drawn = Ledger.noisy_sum, []
