@@ -231,7 +231,8 @@ class Plan:
         names = [mechanism.name for mechanism in self.mechanisms + self.otherwise]
         if len(set(names)) != len(names):
             raise InvalidInput("mechanisms", names, "names must be unique")
-        validate.count("alternatives", self.alternatives, least=2 if self.otherwise else 1)
+        # Where something was chosen there was something else to choose, whichever branch this is.
+        validate.count("alternatives", self.alternatives, least=2 if self.otherwise or "choice" in names else 1)
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
 

@@ -63,3 +63,15 @@ def test_help_has_an_example(run):
     done = run("plan", "--help")
     assert done.returncode == 0
     assert "Example: graphveil plan" in done.stdout
+
+
+def test_a_plan_that_branches_shows_both_branches(run):
+    facts = ("--nodes", 1000, "--train-nodes", 750, "--classes", 3)
+    words = ("plan", "--method", "auto", "--k", 5, "--epsilon", 8, *facts)
+    shown = run(*words)
+    assert shown.returncode == 0
+    assert "release" in shown.stdout
+    assert "more features" in shown.stdout
+    made = json.loads(run(*words, "--json").stdout)
+    assert [mechanism["name"] for mechanism in made["otherwise"]] == ["more features"]
+    assert made["alternatives"] == 2

@@ -61,6 +61,13 @@ def test_certificates_say_that_there_was_a_choice(which, request):
     assert "one of 2 plans" in str(found)
 
 
+def test_a_certificate_cannot_hide_the_choice(useful):
+    """With all of delta for one branch the recomputed epsilon would be smaller than what was spent."""
+    text = useful[1].certificate_.to_json().replace('"alternatives": 2', '"alternatives": 1')
+    with pytest.raises(gv.InvalidInput, match="alternatives = 1"):
+        Certificate.from_json(text).plan()
+
+
 @pytest.mark.parametrize("which", ["useful", "useless"])
 def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     _, model = request.getfixturevalue(which)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from graphveil.report import RunFolder, evaluate, html_report, write_report
-from report.browser import Browser
 from report.results import certificate_of, write_paper
 
 UNDESCRIBED = """[...document.querySelectorAll("svg, img")].filter(image => {
@@ -15,13 +14,6 @@ UNDESCRIBED = """[...document.querySelectorAll("svg, img")].filter(image => {
 TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 NETWORK = ("http:", "https:", "ws:", "wss:", "//")
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 @pytest.fixture(scope="module")

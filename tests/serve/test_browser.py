@@ -4,17 +4,9 @@ import time
 
 import pytest
 
-from report.browser import Browser
 from report.test_browser import NETWORK, TOO_WIDE
 
 ANSWER = 'document.getElementById("answer").textContent'
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
 
 
 def ask(browser, node, token):

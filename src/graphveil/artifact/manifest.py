@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
 from graphveil.artifact.storage import locked, replace_file
 from graphveil.errors import InvalidInput
 from graphveil.graph.decoding import decoding
@@ -50,8 +50,7 @@ class Manifest:
     files: Mapping[str, Entry]
 
     def render(self) -> bytes:
-        body = {"format": FORMAT, "files": {name: asdict(entry) for name, entry in sorted(self.files.items())}}
-        return (json.dumps({**body, "sha256": _digest(body)}, indent=2) + "\n").encode()
+        return render_signed(FORMAT, {"files": {name: asdict(entry) for name, entry in sorted(self.files.items())}})
 
     def with_files(self, files: Mapping[str, Entry]) -> Manifest:
         return Manifest({**self.files, **files})
@@ -59,18 +58,10 @@ class Manifest:
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
         """The manifest that `render` wrote, to the last byte."""
-        body = json.loads(data)
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            found = body.get("format") if isinstance(body, dict) else body
-            raise InvalidInput("artifact format", found, f"must be {FORMAT}")
+        body = parse_signed(FORMAT, data)
         manifest = cls({name: _entry(name, values) for name, values in body["files"].items()})
-        if manifest.render() != data:
-            raise InvalidInput("sha256", body.get("sha256"), "does not belong to this manifest")
+        check_rendered(manifest.render(), data)
         return manifest
-
-
-def _digest(body: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def _entry(name: str, values: Mapping[str, Any]) -> Entry:

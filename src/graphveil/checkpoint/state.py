@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphveil.artifact.manifest import Entry
+from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
 from graphveil.errors import InvalidInput
 
 FORMAT = "graphveil-checkpoint/1"
@@ -53,22 +52,16 @@ class State:
         return {self.file(number) for number in range(len(self.stages))}
 
     def render(self) -> bytes:
-        body = {"format": FORMAT, **asdict(self)}
-        digest = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
-        return (json.dumps({**body, "sha256": digest}, indent=2, allow_nan=False) + "\n").encode()
+        return render_signed(FORMAT, asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> State:
         """The state that `render` wrote, to the last byte."""
-        body = json.loads(data)
-        if not isinstance(body, dict) or body.get("format") != FORMAT:
-            found = body.get("format") if isinstance(body, dict) else body
-            raise InvalidInput("format", found, f"must be {FORMAT}")
+        body = parse_signed(FORMAT, data)
         stages = tuple(Stage(**stage) for stage in body["stages"])
         state = cls(body["fit"], body["ledger"], body["position"], stages)
         in_order = all(0 < s.steps <= s.of for s in stages) and all(s.steps == s.of for s in stages[:-1])
         if not stages or not in_order:
             raise InvalidInput("stages", len(stages), "do not follow one another")
-        if state.render() != data:
-            raise InvalidInput("sha256", body.get("sha256"), "does not belong to this state: it was changed")
+        check_rendered(state.render(), data)
         return state

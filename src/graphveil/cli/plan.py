@@ -13,7 +13,7 @@ from rich.table import Table
 from graphveil.errors import InvalidInput
 from graphveil.levels import describe, level_to_dict, make_level
 from graphveil.methods.plans import METHODS, Settings, make_plan
-from graphveil.plan import Plan, PublicFacts, mechanism_to_dict
+from graphveil.plan import Mechanism, Plan, PublicFacts, mechanism_to_dict
 
 
 def plan(
@@ -120,12 +120,26 @@ def _to_dict(plan: Plan) -> dict[str, object]:
         "rdp_epsilon": plan.rdp_epsilon if finite else None,
         "delta": plan.delta,
         "epsilon_by_kind": plan.epsilon_by_kind() if finite else None,
-        "mechanisms": [
-            {**mechanism_to_dict(m), "noise_std": m.noise, "uses": m.uses, "share": shares[m.name]}
-            for m in plan.mechanisms
-        ],
+        "mechanisms": [_mechanism(m, shares[m.name]) for m in plan.mechanisms],
+        "otherwise": [_mechanism(m, plan.turned().shares()[m.name]) for m in plan.otherwise],
+        "alternatives": plan.alternatives,
         "assumptions": list(plan.assumptions),
     }
+
+
+def _table(plan: Plan) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("mechanism", "what", "sensitivity", "noise", "share of mu²"):
+        table.add_column(heading)
+    shares = plan.shares()
+    for m in plan.mechanisms:
+        share = f"{shares[m.name]:.1%}" if shares[m.name] else "-"
+        table.add_row(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), share)
+    return table
+
+
+def _mechanism(mechanism: Mechanism, share: float) -> dict[str, object]:
+    return {**mechanism_to_dict(mechanism), "noise_std": mechanism.noise, "uses": mechanism.uses, "share": share}
 
 
 def _show(plan: Plan) -> None:
@@ -135,14 +149,10 @@ def _show(plan: Plan) -> None:
         why = "trained without noise" if math.isinf(plan.epsilon) else "the model reads nothing that is protected"
         console.print(f"No mechanisms: {why}.")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("mechanism", "what", "sensitivity", "noise", "share of mu²"):
-        table.add_column(heading)
-    shares = plan.shares()
-    for m in plan.mechanisms:
-        share = f"{shares[m.name]:.1%}" if shares[m.name] else "-"
-        table.add_row(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), share)
-    console.print(table)
+    console.print(_table(plan))
+    if plan.otherwise:
+        console.print(f"or, if the choice says so (delta is divided by {plan.alternatives}):")
+        console.print(_table(plan.turned()))
     by_kind = plan.epsilon_by_kind()
     kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())
     differing = f" ({kinds})" if len(set(by_kind.values())) > 1 else ""
