@@ -81,6 +81,4 @@ def _add_same_steps(
 
 
 def _model(**options: Any) -> gv.DPDGC:
-    return gv.DPDGC(
-        level=_LEVEL, epsilon=_EPSILON, table="trained", hidden=HIDDEN, show_progress=False, **options
-    )
+    return gv.DPDGC(level=_LEVEL, epsilon=_EPSILON, table="trained", hidden=HIDDEN, show_progress=False, **options)

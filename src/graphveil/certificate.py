@@ -115,9 +115,7 @@ class Certificate:
 
     def plan(self) -> Plan:
         """The plan that this certificate claims was executed: recompute its epsilon to check the claim."""
-        return Plan(
-            self.method, self.level, self.facts, self.delta, self.mechanisms, alternatives=self.alternatives
-        )
+        return Plan(self.method, self.level, self.facts, self.delta, self.mechanisms, alternatives=self.alternatives)
 
     def __str__(self) -> str:
         lines = ["PRIVACY CERTIFICATE", "", f"  {describe(self.level)}"]

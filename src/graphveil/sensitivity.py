@@ -152,14 +152,10 @@ def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: b
         appear = min(level.max_degree, changed)
         vanish = changed - appear
     changes = _weight_changes(tau, nodes)
-    return math.sqrt(
-        sum(max((rows * p) ** 2 + (own + rows * q) ** 2 for p, q in changes) for rows in (appear, vanish))
-    )
+    return math.sqrt(sum(max((rows * p) ** 2 + (own + rows * q) ** 2 for p, q in changes) for rows in (appear, vanish)))
 
 
-def sage_group(
-    level: Level, max_degree: int | None, layers: int, train_nodes: int, *, in_training: bool = True
-) -> int:
+def sage_group(level: Level, max_degree: int | None, layers: int, train_nodes: int, *, in_training: bool = True) -> int:
     """Training rows whose L-hop neighbourhood holds the replaced node, before or after: the group of DP-SAGE.
 
     Daigavane et al. 2021 (arXiv:2111.15521, lemma 1) for one graph; over both graphs r has at most 2D readers at node

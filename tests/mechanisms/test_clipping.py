@@ -80,9 +80,7 @@ def test_it_agrees_with_opacus(seed, rows, features, width, classes, clip, spars
         theirs[0] = theirs[0].T
     else:
         model = dense
-    ours = clipped_gradient_sum(
-        model, lambda: cross_entropy(model(inputs, z), labels, reduction="none"), clip
-    )
+    ours = clipped_gradient_sum(model, lambda: cross_entropy(model(inputs, z), labels, reduction="none"), clip)
     assert_close(ours, theirs)
     in_blocks = BlockwiseSums(model, torch.arange(rows).split(1 + rows // 3), clip)
     for _ in range(2):  # the second step uses what the first one kept

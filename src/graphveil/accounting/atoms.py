@@ -93,9 +93,7 @@ def _mixture_atoms(log_weights: np.ndarray, counts: np.ndarray, sigma: float, us
     return LossAtoms(losses, masses, infinity=dropped + beyond, uses=uses)
 
 
-def _drop_rare_counts(
-    log_weights: np.ndarray, counts: np.ndarray, mass: float
-) -> tuple[np.ndarray, np.ndarray, float]:
+def _drop_rare_counts(log_weights: np.ndarray, counts: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Leave out counts of total probability at most `mass`; by joint convexity they cost at most that in delta."""
     weights = np.exp(log_weights)
     order = np.argsort(weights)
@@ -118,9 +116,7 @@ def _cell_number(edge: float, counts: np.ndarray, sigma: float) -> int:
     return int(np.clip(2 * math.ceil(loss_range / _CELL_LOSS / 2), _CELLS, _MOST_CELLS))
 
 
-def _log_likelihood_ratio(
-    x: np.ndarray, log_weights: np.ndarray, counts: np.ndarray, sigma: float
-) -> np.ndarray:
+def _log_likelihood_ratio(x: np.ndarray, log_weights: np.ndarray, counts: np.ndarray, sigma: float) -> np.ndarray:
     if len(counts) == 1:
         return 2 * float(counts[0]) * x / sigma**2
     exponents = log_weights - counts**2 / (2 * sigma**2) + np.outer(x / sigma**2, counts)

@@ -32,9 +32,7 @@ class Gaussian:
     @classmethod
     def from_noise(cls, sensitivity: float, std: float) -> Gaussian:
         """Noise of standard deviation `std` on a query that moves by at most `sensitivity` in L2."""
-        return cls(
-            mu=validate.non_negative("sensitivity", sensitivity) / validate.positive("noise std", std)
-        )
+        return cls(mu=validate.non_negative("sensitivity", sensitivity) / validate.positive("noise std", std))
 
     def scaled(self, factor: float) -> Gaussian:
         """The same mechanism with `factor` times the noise."""

@@ -165,7 +165,7 @@ def _settings(certificate: Certificate) -> Settings:
     table = "+".join(tables) if tables else "trained" if "embedding" in by_name else "labels"
     gaussian = [m for m in (hops, aggregation) if isinstance(m, GaussianRelease)]
     return Settings(
-        steps=trained.steps if trained else 100,
+        steps=trained.steps if trained else None,
         clip=trained.clip if trained else 1.0,
         hops=hops.uses if isinstance(hops, GaussianRelease) else 2,
         layers=aggregation.uses if isinstance(aggregation, GaussianRelease) else 1,

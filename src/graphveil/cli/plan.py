@@ -39,7 +39,7 @@ def plan(
         bool, typer.Option("--shared-multiplier", help="One noise multiplier for all, as in the paper.")
     ] = False,
     table: Annotated[str, typer.Option(help="DPDGC's W: auto, trained, labels, ...; see docs/choosing.md.")] = "auto",
-    steps: Annotated[int, typer.Option(help="Training steps of each trained part.")] = 100,
+    steps: Annotated[int | None, typer.Option(help="Steps of each trained part; by default by epsilon.")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
     hops: Annotated[int, typer.Option(help="GAP's hops.")] = 2,
     layers: Annotated[int, typer.Option(help="DP-SAGE's layers.")] = 1,

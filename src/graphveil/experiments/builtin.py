@@ -35,9 +35,7 @@ def _graphs(*names: str) -> tuple[GraphRef, ...]:
 
 
 def _neighbors(ks: tuple[int, ...], epsilons: tuple[float, ...], *methods: str) -> Setting:
-    return Setting(
-        tuple(KNeighbor(k) for k in ks), epsilons, methods, method_options={**_PROMISED, "dpdgc": _TRAINED}
-    )
+    return Setting(tuple(KNeighbor(k) for k in ks), epsilons, methods, method_options={**_PROMISED, "dpdgc": _TRAINED})
 
 
 def _default(levels: tuple[Level, ...], epsilons: tuple[float, ...]) -> Setting:

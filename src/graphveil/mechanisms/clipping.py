@@ -32,9 +32,7 @@ class _Call:
 
 
 @torch.no_grad()
-def clipped_gradient_sum(
-    model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float
-) -> list[torch.Tensor]:
+def clipped_gradient_sum(model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float) -> list[torch.Tensor]:
     """Sum over rows of the gradient of each row's loss, clipped to norm `clip`; one tensor per trainable parameter.
 
     `row_losses` runs the model and returns one loss per row. All parameters must belong to linear layers that are used

@@ -142,6 +142,22 @@ class SparseLinear(nn.Module):
 Rows = torch.Tensor | SparseRows
 
 
+class KeptRows:
+    """Some rows, kept for as long as their index lives: a full-batch training asks for the same ones at every step."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._kept = WeakIdKeyDictionary()
+
+    def __call__(self, index: torch.Tensor | None) -> Rows:
+        if index is None or isinstance(self._rows, SparseRows):  # those keep theirs
+            return self._rows if index is None else self._rows[index]
+        if index not in self._kept:
+            self._kept[index] = self._rows[index]
+        kept: torch.Tensor = self._kept[index]
+        return kept
+
+
 def dense(rows: Rows) -> torch.Tensor:
     """The same rows as an ordinary tensor."""
     if isinstance(rows, SparseRows):

@@ -42,6 +42,8 @@ class Auto(DPDGC):
         return super()._settings()
 
     def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+        if "release" not in ledger.used:
+            return self._finish_without_graph(data, self._opinions(data, ledger)[0])
         if "choice" not in ledger.used:
             return super()._fit_with_table(data, ledger)
         features, opinions = self._opinions(data, ledger)
@@ -52,12 +54,16 @@ class Auto(DPDGC):
         return self._leave_the_graph(data, ledger, features)
 
     def _leave_the_graph(self, data: Inputs, ledger: Ledger, features: torch.nn.Module) -> torch.Tensor:
-        """More training of features, and a fusion with a Z of no columns."""
+        """More training of features."""
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return features(data.features if rows is None else data.features[rows])
+            return features(data.features_of(rows))
 
         self._train(features, logits, data, ledger, "more features")
+        return self._finish_without_graph(data, features)
+
+    def _finish_without_graph(self, data: Inputs, features: torch.nn.Module) -> torch.Tensor:
+        """Fusion with a Z of no columns."""
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
         self._head = TwoStage(features, Fusion(data.classes, 0).to(self.device))
@@ -66,4 +72,5 @@ class Auto(DPDGC):
 
     @property
     def _parts(self) -> str:
-        return "" if "more features" in self._ledger.used else super()._parts
+        used = self._ledger.used
+        return "" if "more features" in used or set(used) == {"features"} else super()._parts

@@ -13,7 +13,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import Rows, SparseRows, dense
+from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows, dense
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
 
@@ -56,8 +56,10 @@ class DPSAGE(NodeClassifier):
         read = normalize_rows(summed)
         model = OneLayerSage(int(X.shape[1]), self.hidden, data.classes)
 
+        X_of, read_of = KeptRows(X), KeptRows(read)
+
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return model(X, read) if rows is None else model(X[rows], read[rows])
+            return model(X_of(rows), read_of(rows))
 
         self._train(model, logits, data, ledger, "gradient")
         self._features: torch.Tensor | None

@@ -10,7 +10,7 @@ import torch
 
 from graphveil.levels import Public, protects_attributes
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
     Committee,
@@ -73,10 +73,11 @@ class DPDGC(NodeClassifier):
         if self._parts != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._released = self._embed(data, ledger)
+        Z_of = KeptRows(Z)
         head = self._linkx(data.features, data.classes, 0.0 if "head" in ledger.used else self.dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return head(data.features, Z) if rows is None else head(data.features[rows], Z[rows])
+            return head(data.features_of(rows), Z_of(rows))
 
         self._train(head, logits, data, ledger, "head")
         self._head: torch.nn.Module = head
@@ -86,19 +87,17 @@ class DPDGC(NodeClassifier):
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
         return self._fuse(data, ledger, *self._opinions(data, ledger))
 
-    def _fuse(
-        self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor
-    ) -> torch.Tensor:
+    def _fuse(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> torch.Tensor:
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
         W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
         Z = self._finish(ledger.release("release", data.adjacency.times(W)), tables.own(self._parts))
         self._released = Z
-        opinions = log_probabilities(opinions)
+        opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
         head = Fusion(data.classes, Z.shape[1])
         self._table, self._head = W, TwoStage(features, head)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return head(opinions, Z) if rows is None else head(opinions[rows], Z[rows])
+            return head(opinions_of(rows), Z_of(rows))
 
         head.to(self.device)
         if "head" in ledger.used:
@@ -130,7 +129,7 @@ class DPDGC(NodeClassifier):
         model = make()
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return model(data.features if rows is None else data.features[rows])
+            return model(data.features_of(rows))
 
         self._train(model, logits, data, ledger, "features")
         with torch.no_grad():

@@ -21,7 +21,7 @@ from graphveil.graph import Graph, cap_degree
 from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
-from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
 from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
@@ -41,9 +41,9 @@ class NodeClassifier:
 
     Parameters that change privacy: `level`, `epsilon`, `delta` ("auto": by the number of protected units), `seed`
     (None: secure noise; a number: reproducible, for experiments only), `shares` of mu^2 by mechanism, and the plan's
-    own `steps`, `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph that breaks the
-    degree promise, and the certificate says so; without it such a graph is an error. `public_edges` declares the
-    number of edges public.
+    own `steps` (None: by epsilon), `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph
+    that breaks the degree promise, and the certificate says so; without it such a graph is an error. `public_edges`
+    declares the number of edges public.
 
     Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
     number of training nodes, because Adam's steps keep their length whatever the noise is),
@@ -56,7 +56,7 @@ class NodeClassifier:
     delta: float | str = "auto"
     seed: int | None = None
     shares: Mapping[str, float] | None = None
-    steps: int = 100
+    steps: int | None = None
     batch_size: int | None = None
     clip: float = 1.0
     max_degree: int | None = None
@@ -404,6 +404,7 @@ class Inputs:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
         self.adjacency = SparseRows(adjacency, device)
         self.features = _features(graph, device, sparse)
+        self.features_of = KeptRows(self.features)
         self.target = Target(
             graph.labels.to(device),
             graph.train_mask.nonzero().squeeze(1).to(device),

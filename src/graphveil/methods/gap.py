@@ -11,7 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
@@ -48,8 +48,9 @@ class GAP(NodeClassifier):
         hops = self._hops(data, ledger, self._encoded)
         # Without the first: nobody may see it but the node itself.
         self._released = hops[:, 1:].contiguous()
+        hops_of = KeptRows(hops)
         head = self._head_network(data.classes, 0.0 if "head" in ledger.used else self.dropout)
-        self._train(head, lambda rows: head(hops if rows is None else hops[rows]), data, ledger, "head")
+        self._train(head, lambda rows: head(hops_of(rows)), data, ledger, "head")
         self._head = head
         with torch.no_grad():
             return head(hops)
@@ -94,7 +95,7 @@ class GAP(NodeClassifier):
         encoder = self._encoder_network(data.features, data.classes, dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return encoder(data.features if rows is None else data.features[rows])
+            return encoder(data.features_of(rows))
 
         self._train(encoder, logits, data, ledger, "encoder")
         self._encoder = encoder

@@ -21,6 +21,9 @@ class MLP(NodeClassifier):
     model does not depend on what is protected and epsilon is 0.
     """
 
+    # Chosen on CiteSeer, Actor and Wisconsin87, where 0.5 is 0.5 to 1.2 points worse.
+    dropout: float = 0.75
+
     method: ClassVar[str] = "mlp"
 
     def _degree_bound(self) -> int | None:
@@ -32,7 +35,7 @@ class MLP(NodeClassifier):
         model = self._network(data.features, data.classes, dropout=0.0 if private else self.dropout)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return model(data.features if rows is None else data.features[rows])
+            return model(data.features_of(rows))
 
         self._train(model, logits, data, ledger, "head")
         self._model = model

@@ -12,6 +12,22 @@ from torch.nn import functional
 from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, linear
 
 
+class Dropout(nn.Module):
+    """Dropout with a byte of randomness for each number, so with a chance in steps of 1/256: drawing more of it takes
+    longer on a CPU than the layers do."""
+
+    def __init__(self, chance: float) -> None:
+        super().__init__()
+        self._dropped = round(256 * chance)
+
+    def forward(self, h: torch.Tensor) -> torch.Tensor:
+        if not self.training or not self._dropped:
+            return h
+        words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device).random_(-(2**63), None)
+        kept = words.view(torch.uint8)[: h.numel()].view(h.shape) >= self._dropped
+        return h * kept * (256 / (256 - self._dropped))
+
+
 class Perceptron(nn.Module):
     """Linear layers of the given widths with SELU and dropout between them."""
 
@@ -19,7 +35,7 @@ class Perceptron(nn.Module):
         super().__init__()
         self.first = linear(inputs, widths[0])
         self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Rows) -> torch.Tensor:
         h = self.first(x)
@@ -43,7 +59,7 @@ class Embedding(nn.Module):
     def __init__(self, nodes: int, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.layer = SparseLinear(nodes, width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.register_buffer("head", nn.init.orthogonal_(torch.empty(width, classes)))
 
     def forward(self, rows: SparseRows) -> torch.Tensor:
@@ -58,7 +74,7 @@ class LinkxHead(nn.Module):
         self.features = linear(features, width)
         self.mix = nn.Linear(2 * width, width)
         self.out = nn.Linear(width, classes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
         h = self.features(x)
@@ -73,7 +89,7 @@ class HopsHead(nn.Module):
         super().__init__()
         self.maps = nn.ModuleList(nn.Linear(inputs, width) for _ in range(hops))
         self.out = nn.Linear(hops * width, classes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(self, hops: torch.Tensor) -> torch.Tensor:
         parts = [layer(hops[:, index]) for index, layer in enumerate(self.maps)]

@@ -18,6 +18,7 @@ from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.edges import randomized_edges
 from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
 from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.networks import Dropout
 
 
 class MeanSage(nn.Module):
@@ -30,15 +31,17 @@ class MeanSage(nn.Module):
         super().__init__()
         self.own, self.read = linear(features, width), linear(means, width)
         self.own_out, self.read_out = nn.Linear(width, classes), nn.Linear(width, classes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def hidden(self, features: Rows, means: Rows) -> torch.Tensor:
         return self.dropout(functional.selu(self.own(features) + self.read(means)))
 
-    def forward(self, features: Rows, means: Rows, mean: SparseRows) -> torch.Tensor:
+    def forward(self, features: Rows, means: Rows, mean: SparseRows, rows: torch.Tensor | None = None) -> torch.Tensor:
+        """Logits of these rows, or of all."""
         h = self.hidden(features, means)
+        own, mean = (h, mean) if rows is None else (h[rows], mean[rows])
         # Mapping before averaging is the same and moves fewer numbers.
-        return self.own_out(h) + mean.product(self.read_out(h))
+        return self.own_out(own) + mean.product(self.read_out(h))
 
 
 @dataclass(eq=False)
@@ -60,8 +63,8 @@ class SAGE(NodeClassifier):
         model = MeanSage(inputs[0], inputs[1], self.hidden, data.classes, self.dropout).to(self.device)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            out: torch.Tensor = model(*inputs)
-            return out if rows is None else out[rows]
+            out: torch.Tensor = model(*inputs, rows)
+            return out
 
         self._train_freely(model, logits, data.target, self.method)
         self._model = model

@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.clipping import BlockwiseSums, clipped_gradient_sum
-from graphveil.mechanisms.sparse import Rows
+from graphveil.mechanisms.sparse import KeptRows, Rows
 from graphveil.methods.training_state import Best, RunningMean, TrainingState
 from graphveil.stages import Stages
 
@@ -52,12 +52,12 @@ def train_freely(
     for _ in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
         model.train()
         optimizer.zero_grad()
-        functional.cross_entropy(logits(None)[target.train], target.labels[target.train]).backward()
+        functional.cross_entropy(logits(target.train), target.labels[target.train]).backward()
         optimizer.step()
         if len(target.validation):
             model.eval()
             with torch.no_grad():
-                guess = logits(None)[target.validation].argmax(1)
+                guess = logits(target.validation).argmax(1)
             best.offer(float((guess == target.labels[target.validation]).float().mean()))
     best.take()
     model.eval()
@@ -150,15 +150,12 @@ def cross_fitted(
     for fold in range(folds):
         kept = torch.ones(len(order), dtype=torch.bool, device=order.device)
         kept[fold::folds] = False
-        used = torch.cat([order[kept], target.validation])
-        places = torch.arange(len(used), device=used.device)
-        part = Target(target.labels[used], places[: int(kept.sum())], places[int(kept.sum()) :])
-        model, inputs = make(), rows[used]
+        model, inputs = make(), KeptRows(rows)
 
-        def logits(_: torch.Tensor | None, model: nn.Module = model, inputs: Rows = inputs) -> torch.Tensor:
-            return model(inputs)
+        def logits(rows: torch.Tensor | None, model: nn.Module = model, inputs: KeptRows = inputs) -> torch.Tensor:
+            return model(inputs(rows))
 
-        fit(model, logits, part)
+        fit(model, logits, Target(target.labels, order[kept], target.validation))
         models.append(model)
         with torch.no_grad():
             found.append(torch.softmax(model(rows), dim=1))
