@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import embedding_step, growth, noise_rate, report, serving, whole_fit
+from benchmarks import embedding_step, growth, noise_rate, report, scale, serving, whole_fit
 from benchmarks.result import Section
 
 _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
@@ -15,6 +15,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "growth": growth.run,
     "noise": noise_rate.run,
     "serve": serving.run,
+    "scale": scale.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

@@ -58,6 +58,7 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["csbm", "--level", "node", "--max-degree", "2"], "breaks this promise"),
         (["csbm", "--level", "k-neighbor", "--k", "10000"], "k = 10000"),
         (["csbm", "--directed"], "directed = True"),
+        (["csbm", "--mmap", "."], "mmap = '.'"),
         (["csbm", "--method", "sage"], "level = 'k-neighbor'"),
     ],
 )
@@ -70,9 +71,28 @@ def test_bad_input_is_one_line_and_writes_nothing(run, words, message, tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_ctrl_c_ends_cleanly(tmp_path):
-    out = tmp_path / "run"
+def test_tables_can_be_mapped_to_files(run, tmp_path):
+    tables, files = tmp_path / "tables", tmp_path / "files"
+    write_graph(csbm(0.5, n=300, f=6, seed=0), tables)
+    files.mkdir()
+    words = ("train", tables, "--seed", 0, "--steps", 3, "--json")
+    mapped, usual = run(*words, "--mmap", files), run(*words)
+    assert mapped.returncode == 0, mapped.stderr
+    timed = ("seconds", "peak_memory_mb")
+    assert [json.loads(done.stdout) | dict.fromkeys(timed) for done in (mapped, usual)] == [
+        json.loads(usual.stdout) | dict.fromkeys(timed)
+    ] * 2
+    assert list(files.iterdir()) == []
+    missing = run(*words, "--mmap", tmp_path / "nowhere")
+    assert missing.returncode == 2
+    assert missing.stderr.count("\n") == 1
+    assert "nowhere': there is no such folder" in missing.stderr
+
+
+def test_ctrl_c_ends_cleanly(tmp_path, tmp_path_factory):
+    out, kept = tmp_path / "run", tmp_path_factory.mktemp("kept") / "checkpoint"
     command = [sys.executable, "-m", "graphveil", "train", "csbm", "--steps", "100000", "--out", str(out)]
+    command += ["--checkpoint", str(kept)]
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -82,7 +102,10 @@ def test_ctrl_c_ends_cleanly(tmp_path):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
-        time.sleep(8)
+        deadline = time.monotonic() + 120
+        while not kept.exists() and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.1)
+        time.sleep(1)
         assert process.poll() is None
         os.kill(process.pid, signal.SIGINT)
         _, stderr = process.communicate(timeout=60)

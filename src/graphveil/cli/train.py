@@ -42,6 +42,9 @@ def train(
     directed: Annotated[
         bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
     ] = None,
+    mmap: Annotated[
+        Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
     split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
     seed: Annotated[int | None, typer.Option(help="Makes noise repeatable: for experiments only.")] = None,
@@ -96,7 +99,7 @@ def train(
         **{name: value for name, value in options.items() if value is not None},
     )
     with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
-        data = _load(graph, root, split_seed, directed)
+        data = _load(graph, root, split_seed, directed, mmap)
         start = time.perf_counter()
         model.fit(data, checkpoint=kept)
         seconds = time.perf_counter() - start
@@ -145,12 +148,14 @@ def _opened(folder: Path, every: str, resume: bool) -> Checkpoint:
         raise InvalidInput("checkpoint_every", every, "must be a number of steps, or of seconds: 60s") from None
 
 
-def _load(name: str, root: Path | None, split_seed: int, directed: bool | None) -> Graph:
+def _load(name: str, root: Path | None, split_seed: int, directed: bool | None, mmap: Path | None = None) -> Graph:
     from graphveil.graph import load_dataset, read_graph
 
     path = Path(name)
     if path.exists() or os.sep in name:
-        return read_graph(path, directed=directed, seed=split_seed)
+        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap)
+    if mmap is not None:
+        raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables; {name} is a dataset")
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
     return load_dataset(name, root=root, seed=split_seed)

@@ -107,20 +107,21 @@ def row_of(indptr: np.ndarray, position: int) -> int:
 def as_scipy(indptr: np.ndarray, indices: np.ndarray) -> sp.csr_array:
     """The pattern with float32 ones, sharing the index arrays."""
     n = len(indptr) - 1
-    A = sp.csr_array((np.ones(len(indices), dtype=np.float32), indices, indptr), shape=(n, n), copy=False)
+    ones = np.broadcast_to(np.float32(1), len(indices))  # one number, however many edges there are
+    A = sp.csr_array((ones, indices, indptr), shape=(n, n), copy=False)
     A.has_sorted_indices = A.has_canonical_format = True  # established by canonical_csr; saves a scan per use
     return A
 
 
 def as_torch(A: sp.csr_array) -> torch.Tensor:
-    """A scipy CSR matrix as `torch.sparse_csr`, sharing its memory."""
+    """A scipy CSR matrix as `torch.sparse_csr`, sharing the memory of its indices."""
     with warnings.catch_warnings():
         # torch remarks that CSR is in beta and that our index arrays are read-only; both are known and harmless.
         warnings.simplefilter("ignore", UserWarning)
         return torch.sparse_csr_tensor(
             torch.from_numpy(A.indptr),
             torch.from_numpy(A.indices),
-            torch.from_numpy(A.data),
+            torch.from_numpy(np.ascontiguousarray(A.data)),
             size=A.shape,
             check_invariants=False,
         )

@@ -133,7 +133,7 @@ class Graph:
         return self._reads_in if self._is_transposed(direction) else self._reads_out
 
     def reads_torch(self, direction: Direction) -> torch.Tensor:
-        """`reads` as a `torch.sparse_csr` float32 tensor on the same memory (int32 indices wherever they suffice)."""
+        """`reads` as a `torch.sparse_csr` float32 tensor with the same indices (int32 wherever it suffices)."""
         return self._reads_in_torch if self._is_transposed(direction) else self._reads_out_torch
 
     def features_torch(self) -> torch.Tensor:
@@ -256,6 +256,11 @@ class Graph:
         other = object.__new__(Graph)
         other.__dict__.update(self.__dict__ | fields)
         return other
+
+    def _with_canonical_rows(self, indptr: np.ndarray, indices: np.ndarray) -> Graph:
+        """This graph, which has no edges, with these. Not for users: the privacy analysis rests on their form, and
+        only the reader that establishes it on the way to a file (`graph.mapped`) may leave out reading them again."""
+        return self._altered(indptr=indptr, indices=indices)
 
     def _is_transposed(self, direction: str) -> bool:
         if direction not in ("out", "in"):

@@ -5,15 +5,21 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.columns import TableColumns
 from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.graph import Graph
 from graphveil.graph.npz import read_npz, write_npz
+from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import Reading, ReadReport
+
+_NO_EDGES = np.empty((2, 0), np.int32)
 
 
 def read_graph(
@@ -34,6 +40,7 @@ def read_graph(
     drop_self_loops: bool = False,
     drop_duplicates: bool = False,
     symmetrize: bool = False,
+    mmap: str | Path | None = None,
 ) -> Graph:
     """Read a graph from an `.npz` file, a PyG `.pt` file, or a folder with tables of nodes and edges.
 
@@ -52,6 +59,9 @@ def read_graph(
         max_categories: a text column with more distinct values is an error.
         drop_self_loops, drop_duplicates, symmetrize: repairs, on request only. In tables declared undirected, an edge
             listed once is always stored in both directions.
+        mmap: for tables of more edges than should be in memory: a folder on a disk with room for 32 bytes per edge.
+            Edges are read in parts, and the adjacency is mapped to nameless files there, which go when the graph goes
+            (docs/scale.md). The graph, and every error, is the same.
 
     Example:
         >>> import tempfile, graphveil.graph as gg
@@ -71,15 +81,21 @@ def read_graph(
         classes=None if classes is None else tuple(classes),
         max_categories=max_categories,
     )
-    repairs = {"drop_self_loops": drop_self_loops, "drop_duplicates": drop_duplicates, "symmetrize": symmetrize}
+    repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
     with decoding(path, "a graph"):
-        reading = _read(path, columns, repairs, split)
+        if path.is_dir():
+            reading = _read_folder(path, columns, repairs, directed, mmap)
+        else:
+            reading = _read_file(path, columns, split, mmap)
     directed = _declared(directed, reading, path)
     if path.is_dir() and not directed:
-        repairs["symmetrize"] = True
-    options = {"name": name or reading.fields.get("name") or path.stem, "directed": directed}
+        repairs = replace(repairs, symmetrize=True)
+    fields = {"edge_index": _NO_EDGES, **reading.fields}
+    fields |= {"name": name or reading.fields.get("name") or path.stem, "directed": directed}
     with decoding(path, "a graph"), inside(path):
-        graph = Graph.from_edge_index(**(reading.fields | options), **repairs)
+        graph = Graph.from_edge_index(**fields, **asdict(repairs))
+    if reading.rows is not None:
+        graph = graph._with_canonical_rows(*reading.rows)
     origin = reading.split or "none"
     if not graph.has_split and seed is not None and bool((graph.labels >= 0).any()):
         graph, origin = graph.with_split(seed), f"random, seed {seed}"
@@ -118,18 +134,23 @@ def write_graph(
         os.replace(fresh, path)
 
 
-def _read(path: Path, columns: TableColumns, repairs: dict[str, bool], split: int) -> Reading:
-    if path.is_dir():
-        from graphveil.graph.tables import read_tables
+def _read_folder(
+    path: Path, columns: TableColumns, repairs: Repairs, directed: bool | None, mmap: str | Path | None
+) -> Reading:
+    from graphveil.graph.scratch import check_folder
+    from graphveil.graph.tables import read_tables
 
-        return read_tables(
-            path,
-            columns,
-            check_duplicates=not repairs["drop_duplicates"],
-            check_self_loops=not repairs["drop_self_loops"],
-        )
+    if mmap is None:
+        return read_tables(path, columns, repairs)
+    check_folder(Path(mmap))
+    return read_tables(path, columns, repairs, directed=directed, mmap=Path(mmap))
+
+
+def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path | None) -> Reading:
     if not path.is_file():
         raise InvalidInput("path", str(path), "there is no such file or folder")
+    if mmap is not None:
+        raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables, and {path.name} is none")
     if columns != TableColumns():
         raise InvalidInput(
             "path", str(path), "is no folder of tables, so arguments about columns and classes do not apply"

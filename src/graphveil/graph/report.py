@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+
 
 @dataclass(frozen=True)
 class FeatureColumn:
@@ -55,7 +57,10 @@ class ReadReport:
 
 @dataclass(frozen=True)
 class Reading:
-    """What a file format hands over: the fields of `Graph.from_edge_index`, and what the report cannot see there."""
+    """What a file format hands over: the fields of `Graph.from_edge_index`, and what the report cannot see there.
+
+    `rows` are the finished `(indptr, indices)` in place of the field `edge_index`, where that would not fit in memory.
+    """
 
     fields: dict[str, Any]
     edges_listed: int
@@ -63,3 +68,4 @@ class Reading:
     split: str | None = None
     declared_directed: bool | None = None
     public: tuple[str, ...] = field(default=())
+    rows: tuple[np.ndarray, np.ndarray] | None = None

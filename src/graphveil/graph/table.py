@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +15,11 @@ import pyarrow.parquet
 from graphveil.errors import InvalidInput
 from graphveil.graph.convert import SPLITS
 from graphveil.graph.decoding import decoding
+from graphveil.graph.node_ids import NodeIds
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
+SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
+DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
 
 
 def find_table(folder: Path, stem: str) -> Path:
@@ -31,10 +34,24 @@ def find_table(folder: Path, stem: str) -> Path:
 class Table:
     """A Parquet or CSV file; `keys` are the columns of ids, which must be there."""
 
+    first = 0  # rows of the file before those of this table
+
     def __init__(self, path: Path, keys: Sequence[str]) -> None:
         self.path = path
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
             self.table = _read_csv(self.path, keys) if self.path.suffix == ".csv" else _read_parquet(self.path)
+        self.check_columns(keys)
+
+    @classmethod
+    def part(cls, path: Path, table: pa.Table, first: int) -> Self:
+        """Some rows of the file, from row `first` on; errors count rows from the file's beginning."""
+        part = object.__new__(cls)
+        part.path, part.table, part.first = path, table, first
+        return part
+
+    def check_columns(self, keys: Sequence[str]) -> None:
+        """Names are text and unique, and `keys` are among them."""
+        with decoding(self.path, FORMATS[self.path.suffix[1:]]):
             names = self.table.column_names  # raises if a name is not UTF-8
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -50,7 +67,7 @@ class Table:
 
     def cell_error(self, column: str, row: int, why: str) -> InvalidInput:
         value = self.table.column(column)[row].as_py()
-        return self.error(f"row {row + 1}, column {column!r}", value, why)
+        return self.error(f"row {self.first + row + 1}, column {column!r}", value, why)
 
     def require(self, column: str) -> None:
         if column not in self.table.column_names:
@@ -69,6 +86,13 @@ class Table:
         if _is_text(values.type):
             return values.cast(pa.large_string())
         raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
+
+    def positions(self, column: str, values: pa.Array, ids: NodeIds) -> np.ndarray:
+        """Which node each of the `values` is, which are the ids of a column."""
+        position = ids.positions(values)
+        if len(position) and position.min() < 0:
+            raise self.cell_error(column, int(np.argmax(position < 0)), "there is no node with this id")
+        return position
 
     def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
         """Class numbers with -1 for an empty cell, and the classes: the declared ones, or those found, sorted."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,25 +29,39 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.columns import TableColumns
 from graphveil.graph.convert import split_names
 from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.edge_stream import EdgeStream
 from graphveil.graph.graph import Graph
+from graphveil.graph.mapped import mapped_rows
+from graphveil.graph.node_ids import NodeIds
+from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import FeatureColumn, Reading
-from graphveil.graph.table import Table, find_table
+from graphveil.graph.table import DUPLICATE, SELF_LOOP, Table, find_table
 
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
 
 
-def read_tables(folder: Path, columns: TableColumns, *, check_duplicates: bool, check_self_loops: bool) -> Reading:
+def read_tables(
+    folder: Path, columns: TableColumns, repairs: Repairs, *, directed: bool | None = None, mmap: Path | None = None
+) -> Reading:
+    """With `mmap`, edges are read in parts and become `Reading.rows`; for that, `directed` is needed here."""
     declared = _declarations(folder)
     nodes = Table(find_table(folder, "nodes"), [columns.id_column])
-    edges = Table(find_table(folder, "edges"), [columns.source_column, columns.target_column])
-    ids = _node_ids(nodes, columns.id_column)
-    edge_index = _edge_index(edges, columns.source_column, columns.target_column, ids)
-    if check_self_loops:
-        _check_self_loops(edges, edge_index, columns.source_column)
-    if check_duplicates:
-        _check_duplicates(edges, edge_index, columns.source_column, len(ids))
+    ends = (columns.source_column, columns.target_column)
+    fields: dict[str, Any] = {}
+    rows = None
+    if mmap is None:
+        edges = Table(find_table(folder, "edges"), ends)
+        ids = _node_ids(nodes, columns.id_column)
+        fields["edge_index"] = _edge_index(edges, ends, ids, repairs)
+        edges_listed = len(edges)
+    else:
+        stream = EdgeStream(find_table(folder, "edges"), ends)
+        ids = _node_ids(nodes, columns.id_column)
+        if not bool(declared.get("directed") if directed is None else directed):
+            repairs = replace(repairs, symmetrize=True)
+        rows, edges_listed = mapped_rows(stream, ids, repairs, mmap)
 
-    fields: dict[str, Any] = {"edge_index": edge_index, "num_nodes": len(ids), "node_ids": _named(ids)}
+    fields |= {"num_nodes": len(ids), "node_ids": _named(ids.ids)}
     public = ["the number of nodes and their ids"]
     label = _present(nodes, columns.label_column, "label")
     split = _present(nodes, columns.split_column, "split")
@@ -70,11 +85,12 @@ def read_tables(folder: Path, columns: TableColumns, *, check_duplicates: bool, 
         fields["name"] = declared["name"]
     return Reading(
         fields=fields,
-        edges_listed=len(edges),
+        edges_listed=edges_listed,
         columns=described,
         split=None if split is None else f"column {split!r}",
         declared_directed=declared.get("directed"),
         public=tuple(public),
+        rows=rows,
     )
 
 
@@ -93,7 +109,7 @@ def _declarations(folder: Path) -> dict[str, Any]:
     return declared
 
 
-def _node_ids(nodes: Table, column: str) -> pa.Array:
+def _node_ids(nodes: Table, column: str) -> NodeIds:
     ids = nodes.ids(column)
     if len(ids) == 0:
         raise nodes.error("rows", 0, "a graph needs at least one node")
@@ -101,29 +117,22 @@ def _node_ids(nodes: Table, column: str) -> pa.Array:
     again = first != np.arange(len(ids))
     if again.any():
         raise nodes.cell_error(column, int(np.argmax(again)), f"this id was already given to row {first[again][0] + 1}")
-    return ids
+    return NodeIds(ids)
 
 
-def _edge_index(edges: Table, source: str, target: str, ids: pa.Array) -> np.ndarray:
-    ends = []
-    for column in (source, target):
-        values = edges.ids(column)
-        known = ids
-        if values.type != known.type:  # integers here, text there: compare as text
-            values, known = values.cast(pa.large_string()), known.cast(pa.large_string())
-        position = pc.index_in(values, value_set=known)
-        if position.null_count:
-            row = int(np.argmax(pc.is_null(position).to_numpy(zero_copy_only=False)))
-            raise edges.cell_error(column, row, "there is no node with this id")
-        ends.append(position.to_numpy(zero_copy_only=False))
-    return np.stack(ends)
+def _edge_index(edges: Table, ends: tuple[str, str], ids: NodeIds, repairs: Repairs) -> np.ndarray:
+    edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
+    if not repairs.drop_self_loops:
+        _check_self_loops(edges, edge_index, ends[0])
+    if not repairs.drop_duplicates:
+        _check_duplicates(edges, edge_index, ends[0], len(ids))
+    return edge_index
 
 
 def _check_self_loops(edges: Table, edge_index: np.ndarray, column: str) -> None:
     loops = edge_index[0] == edge_index[1]
     if loops.any():
-        why = "this edge leads back to its own node; drop_self_loops=True removes such edges"
-        raise edges.cell_error(column, int(np.argmax(loops)), why)
+        raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
 
 
 def _check_duplicates(edges: Table, edge_index: np.ndarray, column: str, n: int) -> None:
@@ -133,8 +142,7 @@ def _check_duplicates(edges: Table, edge_index: np.ndarray, column: str, n: int)
     if again.any():
         at = int(np.argmin(np.where(again, order[1:], len(key))))
         earlier, row = int(order[at]), int(order[at + 1])
-        why = f"this edge was already listed in row {earlier + 1}; drop_duplicates=True keeps one"
-        raise edges.cell_error(column, row, why)
+        raise edges.cell_error(column, row, DUPLICATE.format(earlier=earlier + 1))
 
 
 def _named(ids: pa.Array) -> np.ndarray | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ class SparseRows:
     """Rows of a sparse matrix with what training needs: both products and the squared norm of each row.
 
     Products are sums of table rows (`embedding_bag`), which torch does two to three times faster than a CSR product.
+    On the processor the matrix's own memory is read, which may be a mapped file: nobody may change it.
     """
 
     def __init__(self, matrix: sp.csr_array, device: torch.device | str = "cpu") -> None:
@@ -24,9 +26,9 @@ class SparseRows:
         values = matrix.data.astype(np.float32, copy=False)
         index = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
         self._set(
-            torch.tensor(matrix.indptr.astype(index, copy=False), device=device),
-            torch.tensor(matrix.indices.astype(index, copy=False), device=device),
-            None if bool((values == 1).all()) else torch.from_numpy(values).to(device),
+            _shared(matrix.indptr.astype(index, copy=False)).to(device),
+            _shared(matrix.indices.astype(index, copy=False)).to(device),
+            None if values.min(initial=1) == values.max(initial=1) == 1 else _shared(values).to(device),
             matrix.shape[1],
         )
 
@@ -107,6 +109,12 @@ class SparseRows:
         if self._transposed is None:
             self._transposed = transpose_of([self])
         return self._transposed.times(value)
+
+
+def _shared(array: np.ndarray) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
 
 
 def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:

@@ -21,9 +21,6 @@ class MLP(NodeClassifier):
     model does not depend on what is protected and epsilon is 0.
     """
 
-    # Chosen on CiteSeer, Actor and Wisconsin87, where 0.5 is 0.5 to 1.2 points worse.
-    dropout: float = 0.75
-
     method: ClassVar[str] = "mlp"
 
     def _degree_bound(self) -> int | None:
