@@ -128,6 +128,16 @@ def neighbor_margins(level: Level, *, in_training: bool = True) -> float:
     return math.hypot(1, 6, 4, 2)
 
 
+def co_reader_margins(level: KNeighbor, *, in_training: bool = True) -> float:
+    """The three sums of `methods.choice` over groups of nodes that read the same.
+
+    docs/theory.md section 5.6: k readers and, if it is in training, the node itself change their group; each moves the
+    sums by at most 0, 6 and 3, and the node the first by 1.
+    """
+    movers = level.k + in_training
+    return math.hypot(in_training, 6 * movers, 3 * movers)
+
+
 def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: bool = True) -> float:
     """The one-shot table S = A^T diag(w) Y over training rows, w_i = min(1, tau / sqrt(deg_i)).
 

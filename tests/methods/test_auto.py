@@ -33,6 +33,26 @@ def useless():
     return fitted(0.0)
 
 
+def directed(shared, seed=0):
+    """600 nodes of two classes that read three of forty others: of their class's twenty if `shared`, else of all."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(2, size=640)
+    features = rng.normal(size=(640, 4)) + 0.3 * labels[:, None]
+    readers = np.repeat(np.arange(600), 3)
+    half = rng.integers(20, size=len(readers)) + 600
+    side = labels[readers] if shared else rng.integers(2, size=len(readers))
+    edges = np.unique(np.stack([readers, half + 20 * side]), axis=1)
+    return gv.Graph.from_edge_index(edges, features, labels, directed=True, **random_masks(640))
+
+
+def random_masks(n):
+    order = np.random.default_rng(7).permutation(n)
+    return {
+        f"{name}_mask": np.isin(np.arange(n), part)
+        for name, part in zip(("train", "val", "test"), np.split(order, [n * 3 // 4, n * 17 // 20]), strict=True)
+    }
+
+
 def names(model):
     return [mechanism.name for mechanism in model.certificate_.mechanisms]
 
@@ -49,6 +69,21 @@ def test_a_graph_that_does_not_help_is_left(useless):
     assert names(model) == ["features", "choice", "more features"]
     alone = gv.MLP(level=LEVELS[0], epsilon=8.0, seed=0, show_progress=False).fit(graph)
     assert model.score(graph.test_mask) > alone.score(graph.test_mask) - 0.04
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
+    model = gv.Auto(level=gv.KNeighbor(1), epsilon=16.0, seed=0, show_progress=False).fit(directed(shared))
+    assert ("release" in names(model)) == shared
+    assert ("more features" in names(model)) != shared
+
+
+def test_directed_graphs_are_left_at_node_level():
+    graph = directed(True)
+    model = gv.Auto(level=gv.Node(100), epsilon=16.0, seed=0, show_progress=False).fit(graph)
+    assert names(model) == ["features"]
+    alone = gv.MLP(level=gv.Node(100), epsilon=16.0, seed=0, show_progress=False).fit(graph)
+    assert np.array_equal(model.predict(graph.test_mask), alone.predict(graph.test_mask))
 
 
 @pytest.mark.parametrize("which", ["useful", "useless"])

@@ -9,7 +9,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms import Ledger
-from graphveil.methods.choice import graph_pays, neighbor_margins
+from graphveil.methods.choice import co_reader_margins, graph_pays, neighbor_margins
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import Fusion
@@ -20,7 +20,7 @@ from graphveil.methods.plans import Settings
 class Auto(DPDGC):
     """DPDGC where the graph pays, and otherwise DP-MLP with nearly the whole budget.
 
-    Where attributes are private, the graph is undirected and batches are full: a classifier of features is trained
+    Where attributes are private and batches are full: a classifier of features is trained
     with a part of the budget, a small release tells whether neighbours know better, and the rest goes either to
     DPDGC's tables or into more training of that classifier. Elsewhere this is DPDGC with its default table: with
     public attributes the head learns for free whether Z helps.
@@ -47,7 +47,9 @@ class Auto(DPDGC):
         if "choice" not in ledger.used:
             return super()._fit_with_table(data, ledger)
         features, opinions = self._opinions(data, ledger)
-        sums = ledger.release("choice", neighbor_margins(data, opinions, ledger.plan.level))
+        directed, level = ledger.plan.facts.directed, ledger.plan.level
+        sums = co_reader_margins(data, opinions) if directed else neighbor_margins(data, opinions, level)
+        sums = ledger.release("choice", sums)
         if graph_pays(sums, ledger.plan):
             return self._fuse(data, ledger, features, opinions)
         ledger.turn()

@@ -16,6 +16,8 @@ from graphveil.sensitivity import COUNTED_DEGREE
 
 # Accuracy that the graph must promise to add before it gets a part of the budget: less is lost with that part.
 _WORTH_IT = 0.045
+# Standard deviations that do not count on a directed graph, where they grow with k and nothing else restrains them.
+_DIRECTED_DOUBT = 2
 
 
 def neighbor_margins(data: Inputs, opinions: torch.Tensor, level: Level) -> torch.Tensor:
@@ -43,18 +45,52 @@ def neighbor_margins(data: Inputs, opinions: torch.Tensor, level: Level) -> torc
     return torch.tensor(sums, dtype=torch.float64)
 
 
+def co_reader_margins(data: Inputs, opinions: torch.Tensor) -> torch.Tensor:
+    """The same of nodes that read the same: every training node is in the group of one node that it reads.
+
+    (sum of e_i,  sum of e_i (share of its group with i's label - share with the label guessed for i),  sum of e_i),
+    the last two over groups of at least two. Which of the nodes it reads is by a lot that was drawn once for all.
+    """
+    train = data.target.train.cpu().numpy()
+    labels = data.target.labels.cpu().numpy()[train]
+    guessed = opinions.argmax(1).cpu().numpy()[train]
+    reads = data.adjacency.matrix[train]
+    lots = np.random.default_rng(0).permutation(data.nodes)
+    readers = np.flatnonzero(np.diff(reads.indptr))
+    first = np.minimum.reduceat(lots[reads.indices], reads.indptr[readers]) if len(readers) else readers
+    counts = np.zeros((data.nodes, data.classes))
+    np.add.at(counts, (first, labels[readers]), 1)
+    others = counts[first].sum(1) - 1
+    wrong = labels != guessed
+    counted = wrong[readers] & (others > 0)
+    readers, first, others = readers[counted], first[counted], others[counted]
+    votes = _share(counts[first, labels[readers]] - 1 - counts[first, guessed[readers]], others)
+    return torch.tensor([wrong.sum(), votes.sum(), len(readers)], dtype=torch.float64)
+
+
+def _share(votes: np.ndarray, others: np.ndarray) -> np.ndarray:
+    return votes / others
+
+
 def graph_pays(sums: torch.Tensor, plan: Plan) -> bool:
     """Whether neighbours of wrongly guessed nodes vote, for their label or against it, more loudly than Z's noise.
 
     Post-processing of the released `sums`. What the noise of `sums` could explain does not count.
     """
-    choice, release, labels = plan["choice"], plan["release"], plan["labels"]
+    choice = plan["choice"]
+    wrong, votes, weight = sums.tolist()[:3]
+    doubt = choice.noise * (_DIRECTED_DOUBT if plan.facts.directed else 1)
+    margin = min(1.0, max(0.0, abs(votes) - doubt) / max(weight, choice.noise))
+    heard = 1.0 if plan.facts.directed else _heard(margin, float(sums[3]), plan)
+    return wrong / plan.facts.train_nodes * margin * min(1.0, heard) > _WORTH_IT
+
+
+def _heard(margin: float, degrees: float, plan: Plan) -> float:
+    """What neighbours say together, against the noise of Z."""
+    release, labels = plan["release"], plan["labels"]
     assert isinstance(labels, Responses)
-    wrong, votes, weight, degrees = sums.tolist()
     most = plan.level.max_degree if isinstance(plan.level, Node) else COUNTED_DEGREE
-    margin = min(1.0, max(0.0, abs(votes) - choice.noise) / max(weight, choice.noise))
     degree = max(0.0, most * degrees / plan.facts.train_nodes)
     classes = labels.classes
     truth = RandomizedResponse(labels.epsilon, classes).truth_probability
-    heard = margin * degree * (truth * classes - 1) / (classes - 1) / release.noise
-    return wrong / plan.facts.train_nodes * margin * min(1.0, heard) > _WORTH_IT
+    return margin * degree * (truth * classes - 1) / (classes - 1) / release.noise

@@ -290,11 +290,19 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     if facts.directed and isinstance(level, Node) and level.attributes:
         return Spending((_training("features", _own_row(level, facts), facts, settings, _OWN_ROW),), {"features": 1.0})
     found = dpdgc(level, facts, replace(settings, table="auto"), epsilon)
-    if not protects_attributes(level) or facts.directed or settings.batch_size is not None:
+    if not protects_attributes(level) or settings.batch_size is not None:
         return found
     features, *rest = found.mechanisms
-    moved = ByKind(sensitivity.neighbor_margins(level), 0)
-    choice = GaussianRelease("choice", moved, 1.0, "docs/theory.md section 5.5 (does the graph pay)")
+    if facts.directed:
+        assert isinstance(level, KNeighbor)
+        moved = ByKind(sensitivity.co_reader_margins(level), sensitivity.co_reader_margins(level, in_training=False))
+        source = "docs/theory.md section 5.6 (does a directed graph pay)"
+    else:
+        moved, source = (
+            ByKind(sensitivity.neighbor_margins(level), 0),
+            "docs/theory.md section 5.5 (does the graph pay)",
+        )
+    choice = GaussianRelease("choice", moved, 1.0, source)
     more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
     return replace(
         found,
