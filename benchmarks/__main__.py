@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import embedding_step, growth, noise_rate, report, scale, serving, whole_fit
+from benchmarks import distributed, embedding_step, growth, noise_rate, report, scale, serving, whole_fit
 from benchmarks.result import Section
 
 _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
@@ -16,6 +16,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "noise": noise_rate.run,
     "serve": serving.run,
     "scale": scale.run,
+    "processes": distributed.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

@@ -39,7 +39,10 @@ class Entry:
     kind: Kind = "fixed"
 
     @classmethod
-    def of(cls, data: bytes, audience: Audience, kind: Kind = "fixed") -> Entry:
+    def of(cls, data: bytes | Path, audience: Audience, kind: Kind = "fixed") -> Entry:
+        if isinstance(data, Path):
+            with data.open("rb") as file:
+                return cls(data.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest(), audience, kind)
         return cls(len(data), hashlib.sha256(data).hexdigest(), audience, kind)
 
 

@@ -34,9 +34,16 @@ def weights_path(level: object) -> str:
 
 
 def save(
-    model: NodeClassifier, folder: Path, *, budget: float | None = None, also: Mapping[str, bytes] | None = None
+    model: NodeClassifier,
+    folder: Path,
+    *,
+    budget: float | None = None,
+    also: Mapping[str, bytes | Path] | None = None,
+    tensors: tuple[Path, Path] | None = None,
 ) -> None:
     """Write a fitted model to a new folder, complete or not at all; `also` are files of `ALSO`, for the owner.
+
+    `tensors` are the files of weights and rows, if they have been written already: they are moved.
 
     Formal guarantee: what is marked for anyone is a function of what the certificate covers in full (docs/artifact.md).
     """
@@ -48,7 +55,7 @@ def save(
         raise InvalidInput("model", kept, "is where this model is kept; a second folder would draw noise a second time")
     limit = _budget(model, budget)
     certificate = model.certificate_
-    covered, owners = _contents(model, limit)
+    covered, owners = _contents(model, limit, tensors)
     owners |= also or {}
     # Without protection nothing is for anyone.
     public: Audience = "owner" if isinstance(certificate.level, Public) else "anyone"
@@ -62,7 +69,9 @@ def save(
     model._answers, model.budget_ = FolderAnswers(folder), limit
 
 
-def _contents(model: NodeClassifier, budget: float) -> tuple[dict[str, bytes], dict[str, bytes]]:
+def _contents(
+    model: NodeClassifier, budget: float, tensors: tuple[Path, Path] | None
+) -> tuple[dict[str, bytes | Path], dict[str, bytes | Path]]:
     """Files that the certificate covers, and files for the owner alone."""
     certificate = model.certificate_
     config = {
@@ -72,16 +81,17 @@ def _contents(model: NodeClassifier, budget: float) -> tuple[dict[str, bytes], d
         "budget": budget if math.isfinite(budget) else None,
         "naming": model._naming.public_dict(),
     }
-    covered = {
+    weights, rows = tensors or (tensor_bytes(weights_of(model)), tensor_bytes(rows_of(model)))
+    covered: dict[str, bytes | Path] = {
         "certificate.json": f"{certificate.to_json()}\n".encode(),
         "certificate.txt": f"{certificate}\n".encode(),
         CONFIG: _json(config),
     }
-    owners = {STATE: tensor_bytes(rows_of(model)), JOURNAL: render(model._answers.given)}
+    owners: dict[str, bytes | Path] = {STATE: rows, JOURNAL: render(model._answers.given)}
     if model._naming.nodes is not None:
         owners[NODES] = _json(list(model._naming.nodes))
     where = weights_path(certificate.level)
-    (owners if where.startswith("owner/") else covered)[where] = tensor_bytes(weights_of(model))
+    (owners if where.startswith("owner/") else covered)[where] = weights
     return covered, owners
 
 

@@ -13,8 +13,11 @@ from pathlib import Path
 from graphveil.errors import InvalidInput
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Make a new folder of these files: filled beside its place, forced to disk, and moved there when complete."""
+def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+    """Make a new folder of these files: filled beside its place, forced to disk, and moved there when complete.
+
+    A path is a finished file on the same disk, which is moved.
+    """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
@@ -24,7 +27,10 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, data in files.items():
             path = beside / name
             path.parent.mkdir(exist_ok=True)
-            _write(path, data)
+            if isinstance(data, Path):
+                os.rename(data, path)
+            else:
+                _write(path, data)
         for part in {beside, *((beside / name).parent for name in files)}:
             _force(part)
         os.rename(beside, folder)

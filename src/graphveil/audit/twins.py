@@ -160,7 +160,7 @@ class NotNormalised(DPDGC):
     """The published implementation: the normalised W is written to a copy, and the release multiplies the other one."""
 
     def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
-        model = Embedding(data.nodes, self.hidden, data.classes)
+        model = Embedding(data.adjacency, self.hidden, data.classes)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return model(data.adjacency if rows is None else data.adjacency[rows])

@@ -14,11 +14,10 @@ import torch
 
 from graphveil import progress, validate
 from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
-from graphveil.checkpoint.identity import check_same, identity, spent
+from graphveil.checkpoint.identity import Digested, check_same, identity, spent
 from graphveil.checkpoint.interrupt import CtrlC
 from graphveil.checkpoint.state import Stage, State
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
 from graphveil.graph.decoding import decoding
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.estimator import NodeClassifier
@@ -49,7 +48,7 @@ class Checkpoint(Stages):
     def __enter__(self) -> Self:
         if self._resume and not self.folder.is_dir():
             raise InvalidInput("checkpoint", str(self.folder), "there is no such folder to resume from")
-        self._files = CheckpointFolder(self.folder)
+        self._files = self._open_folder()
         try:
             self._found = self._open()
         except BaseException:
@@ -59,6 +58,13 @@ class Checkpoint(Stages):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._files.close()
+
+    def _open_folder(self) -> CheckpointFolder:
+        return CheckpointFolder(self.folder)
+
+    def _together(self, flag: bool) -> bool:
+        """Where several processes keep one fit, whether one of them says so."""
+        return flag
 
     def _open(self) -> State | None:
         state = self._files.read()
@@ -84,7 +90,7 @@ class Checkpoint(Stages):
         self._files.discard()
 
     @contextmanager
-    def following(self, model: NodeClassifier, graph: Graph, ledger: Ledger, source: NoiseSource) -> Iterator[None]:
+    def following(self, model: NodeClassifier, graph: Digested, ledger: Ledger, source: NoiseSource) -> Iterator[None]:
         """Keep the stages of a fit, or go on with the fit that was kept."""
         if self._taken:
             raise InvalidInput("checkpoint", str(self.folder), "keeps one fit; open it again for another")
@@ -136,7 +142,7 @@ class Checkpoint(Stages):
             yield step
             done = step + 1
             long = done - since if isinstance(self._every, int) else time.monotonic() - last
-            if done == count or long >= self._every or self._ctrl_c.pressed:
+            if self._together(done == count or long >= self._every or self._ctrl_c.pressed):
                 self._keep(name, done, count, carried.tensors())
                 last, since = time.monotonic(), done
             self._ctrl_c.obey()

@@ -52,14 +52,19 @@ class CheckpointFolder:
         os.close(self._lock)
 
     def read(self) -> State | None:
-        path = self.path / STATE
-        if not path.exists():
+        path = self.state_path()
+        if path is None:
             return None
         with decoding(path, "the state of a checkpoint"):
             try:
                 return State.parse(path.read_bytes())
             except InvalidInput as error:
                 raise InvalidInput("file", str(path), f"is damaged: {error}") from None
+
+    def state_path(self) -> Path | None:
+        """The file that says how far the fit is, if there is one."""
+        path = self.path / STATE
+        return path if path.exists() else None
 
     def tensors(self, state: State, number: int) -> dict[str, torch.Tensor]:
         """What a stage gave, in memory of its own."""
@@ -73,10 +78,14 @@ class CheckpointFolder:
         self._unused = False
         try:
             replace_file(self.path / state.file(number), data)
-            replace_file(self.path / STATE, state.render())
+            self._commit(state.render())
         except OSError as error:
             raise self._unwritable(error) from None
         self.remove_the_rest(state.files)
+
+    def _commit(self, state: bytes) -> None:
+        """From the moment that this ends, the new state counts."""
+        replace_file(self.path / STATE, state)
 
     def remove_the_rest(self, kept: set[str]) -> None:
         """Delete stages that the state does not list."""

@@ -7,16 +7,16 @@ import json
 import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from graphveil.artifact.saving import params_of
 from graphveil.certificate import library_versions
 from graphveil.code import code_digest
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
 from graphveil.levels import Public, level_from_dict, level_to_dict
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
@@ -29,7 +29,29 @@ _WHY = {
 }
 
 
-def identity(model: NodeClassifier, plan: Plan, graph: Graph, salt: str | None = None) -> dict[str, Any]:
+class Digested(Protocol):
+    """What of a graph, or of a process's part of one, tells it from others."""
+
+    @property
+    def indptr(self) -> np.ndarray: ...
+
+    @property
+    def indices(self) -> np.ndarray: ...
+
+    @property
+    def features(self) -> torch.Tensor | sp.csr_array: ...
+
+    @property
+    def labels(self) -> torch.Tensor: ...
+
+    @property
+    def train_mask(self) -> torch.Tensor: ...
+
+    @property
+    def val_mask(self) -> torch.Tensor: ...
+
+
+def identity(model: NodeClassifier, plan: Plan, graph: Digested, salt: str | None = None) -> dict[str, Any]:
     """Everything that a resumed fit must have in common with the one that was killed, as JSON.
 
     The seed is not in it. The digest of the graph can confirm a guess about private data, so it is for the owner; its
@@ -103,7 +125,7 @@ def _plan_to_dict(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _graph_digest(graph: Graph, salt: str) -> str:
+def _graph_digest(graph: Digested, salt: str) -> str:
     digest = hashlib.blake2b(key=salt.encode(), digest_size=16)
     for name, array in _arrays(graph):
         digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
@@ -111,7 +133,7 @@ def _graph_digest(graph: Graph, salt: str) -> str:
     return digest.hexdigest()
 
 
-def _arrays(graph: Graph) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(graph: Digested) -> Iterator[tuple[str, np.ndarray]]:
     yield "indptr", graph.indptr
     yield "indices", graph.indices
     if isinstance(graph.features, torch.Tensor):

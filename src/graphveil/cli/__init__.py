@@ -14,6 +14,7 @@ from graphveil.cli.plan import plan
 from graphveil.cli.predict import predict
 from graphveil.cli.report import report
 from graphveil.cli.serve import serve
+from graphveil.cli.shard import shard
 from graphveil.cli.tokens import tokens
 from graphveil.cli.train import train
 from graphveil.cli.verify import verify
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, predict, serve, tokens, plan, audit, verify, bench, report, datasets):
+for command in (train, shard, predict, serve, tokens, plan, audit, verify, bench, report, datasets):
     app.command()(command)
 
 

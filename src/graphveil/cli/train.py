@@ -10,6 +10,7 @@ import shlex
 import sys
 import time
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -72,7 +73,8 @@ def train(
     """
     if out is not None and out.exists():
         raise InvalidInput("out", str(out), "exists already; a run is never overwritten")
-    method = method or ("auto" if table is None else "dpdgc")
+    divided = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)  # started by torchrun
+    method = method or ("auto" if table is None and not divided else "dpdgc")
     cls = method_class(method)
     if level == "k-neighbor" and k is None:
         k = 1
@@ -98,6 +100,13 @@ def train(
         device=device,
         **{name: value for name, value in options.items() if value is not None},
     )
+    if divided:
+        from graphveil.cli.train_sharded import Options, train_sharded
+
+        load = partial(_load, graph, root, split_seed, directed)
+        every, command = _every(checkpoint_every), _command()
+        train_sharded(model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, command))
+        return
     with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
         data = _load(graph, root, split_seed, directed, mmap)
         start = time.perf_counter()
@@ -139,19 +148,24 @@ def train(
 def _opened(folder: Path, every: str, resume: bool) -> Checkpoint:
     from graphveil.checkpoint import Checkpoint
 
-    number = every.removesuffix("s")
+    return Checkpoint(folder, every=_every(every), resume=resume)
+
+
+def _every(text: str) -> float:
+    """Steps as an int, seconds as a float."""
+    number = text.removesuffix("s")
     try:
-        return Checkpoint(folder, every=int(number) if number == every else float(number), resume=resume)
-    except ValueError as error:
-        if isinstance(error, InvalidInput):
-            raise
-        raise InvalidInput("checkpoint_every", every, "must be a number of steps, or of seconds: 60s") from None
+        return int(number) if number == text else float(number)
+    except ValueError:
+        raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _load(name: str, root: Path | None, split_seed: int, directed: bool | None, mmap: Path | None = None) -> Graph:
     from graphveil.graph import load_dataset, read_graph
 
     path = Path(name)
+    if (path / "part-00000").is_dir():
+        raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if path.exists() or os.sep in name:
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap)
     if mmap is not None:
@@ -189,8 +203,11 @@ def _evaluation(model: Any, data: Graph) -> dict[str, Any]:
     from graphveil.report import evaluate
 
     found = evaluate(data.labels[data.test_mask].numpy(), model.predict_proba(data.test_mask), data.class_names)
-    command = shlex.join(["graphveil", *_without_seed(sys.argv[1:])])
-    return {"evaluation": None if found is None else found.to_dict(), "command": command}
+    return {"evaluation": None if found is None else found.to_dict(), "command": _command()}
+
+
+def _command() -> str:
+    return shlex.join(["graphveil", *_without_seed(sys.argv[1:])])
 
 
 def _without_seed(words: list[str]) -> list[str]:

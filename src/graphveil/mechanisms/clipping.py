@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, transpose_of
+from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, TransposedSums
 
 # float32 norms are good to about 1e-7; clipping a little lower keeps the promised norm.
 _MARGIN = 1 - 1e-6
@@ -56,7 +56,7 @@ class BlockwiseSums:
 
     def __init__(self, model: nn.Module, blocks: Sequence[torch.Tensor], clip: float) -> None:
         self._model, self._blocks, self._clip = model, blocks, clip
-        self._sparse: dict[SparseLinear | nn.Linear, _SparseLayer] = {}
+        self._sparse: dict[SparseLinear | nn.Linear, TransposedSums] = {}
 
     @torch.no_grad()
     def __call__(self, row_losses: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
@@ -66,7 +66,9 @@ class BlockwiseSums:
             for call, scaled in _clipped_outputs(self._model, partial(row_losses, block), self._clip):
                 sums.add_bias(call.layer, scaled)
                 if isinstance(call.rows, SparseRows):
-                    self._sparse.setdefault(call.layer, _SparseLayer()).add(call.rows, scaled)
+                    if call.layer not in self._sparse:
+                        self._sparse[call.layer] = call.rows.transposed_sums()
+                    self._sparse[call.layer].add(call.rows, scaled)
                 else:
                     sums.add(call.layer.weight, _weight_sum(call, scaled))
         for layer, sparse in self._sparse.items():
@@ -97,34 +99,6 @@ class _Sums:
         ]
 
 
-class _SparseLayer:
-    """Collects the clipped output gradients of a sparse layer over all blocks for one transposed product."""
-
-    def __init__(self) -> None:
-        self._rows: list[SparseRows] = []
-        self._scaled: list[torch.Tensor] = []
-        self._next = 0
-        self._transposed: SparseRows | None = None
-
-    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
-        if self._transposed is None:
-            self._rows.append(rows)
-            self._scaled.append(scaled)
-            return
-        self._outputs[self._next : self._next + len(rows)] = scaled
-        self._next += len(rows)
-
-    def weight_sum(self, rows_at_once: int) -> torch.Tensor:
-        if self._transposed is None:
-            self._transposed = transpose_of(self._rows)
-            self._outputs = torch.cat(self._scaled)
-            self._sum = self._outputs.new_empty(len(self._transposed), self._outputs.shape[1])
-            self._rows, self._scaled = [], []
-        self._next = 0
-        self._transposed.times_into(self._sum, self._outputs, rows_at_once)
-        return self._sum
-
-
 def _clipped_outputs(
     model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float
 ) -> list[tuple[_Call, torch.Tensor]]:
@@ -133,8 +107,6 @@ def _clipped_outputs(
         with _recorded(model) as calls:
             losses = row_losses()
         _check(model, calls)
-        if losses.numel() == 0:
-            return []
         gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
     squared = torch.zeros_like(losses)
     for call, gradient in zip(calls, gradients, strict=True):
@@ -153,7 +125,7 @@ def _squared_norms(rows: Rows) -> torch.Tensor:
 
 def _weight_sum(call: _Call, scaled: torch.Tensor) -> torch.Tensor:
     if isinstance(call.rows, SparseRows):
-        return call.rows.transposed_times(scaled)
+        return call.rows.weight_sum(scaled)
     return scaled.T @ call.rows
 
 

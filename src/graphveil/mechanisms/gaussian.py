@@ -43,7 +43,7 @@ def add_gaussian_(parts: Sequence[torch.Tensor], sensitivity: float, std: float,
     """The same in place on one value in several contiguous tensors; what is not float64 is rounded at the end."""
     if std == 0 or sensitivity == 0:
         return
-    entries = sum(part.numel() for part in parts)
+    entries = sum(source.entries(part) for part in parts)
     rounding = math.sqrt(entries) * LATTICE * std / sensitivity  # steps of at most LATTICE stds each
     if rounding > 0.1:
         raise InvalidInput("noise std", std, f"is too large beside the sensitivity {sensitivity:.3g}")

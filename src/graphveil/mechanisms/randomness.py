@@ -53,6 +53,10 @@ class _Lane:
         return self._words[:count]
 
 
+# Given a lane, a chunk of the result and the keystream's block at which the chunk begins, fills the chunk.
+Draw = Callable[[_Lane, torch.Tensor, int], None]
+
+
 def _refine(key: bytes, block: int, square: torch.Tensor) -> None:
     """Fill the grid below small numbers, where its width would show: with 52 bits no normal exceeds 8.5.
 
@@ -146,12 +150,12 @@ class NoiseSource:
         """float64 in (0, 1), neither end included."""
         out = torch.empty(math.prod(shape), dtype=torch.float64)
 
-        def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            units = between_one_and_two(lane.words(len(chunk), self._key, block))
-            torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
-
-        self._each(out.split(CHUNK), draw)
+        self._each(out.split(CHUNK), self._draw_uniform)
         return out.reshape(shape)
+
+    def _draw_uniform(self, lane: _Lane, chunk: torch.Tensor, block: int) -> None:
+        units = between_one_and_two(lane.words(len(chunk), self._key, block))
+        torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
 
     def normal(self, *shape: int) -> torch.Tensor:
         """float64 standard normals."""
@@ -166,22 +170,32 @@ class NoiseSource:
 
     def add_normals(self, flat: torch.Tensor, std: float, step: float) -> None:
         """Values and normals of standard deviation `std`, each rounded to multiples of `step`, are added in place."""
+        self._each(flat.split(CHUNK), self._adding(std, step))
 
+    def _adding(self, std: float, step: float) -> Draw:
         def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
             words = lane.words(len(chunk), self._key, block)
             lane.normals.add(words, partial(_refine, self._key, block), chunk, std, step)
 
-        self._each(flat.split(CHUNK), draw)
+        return draw
+
+    def entries(self, part: torch.Tensor) -> int:
+        """How many entries the value has that this tensor is all of; see `graphveil.distributed` for other sources."""
+        return part.numel()
 
     def integers(self, high: int, *shape: int) -> torch.Tensor:
         """int64 uniform on 0 .. high - 1; the bias of 53-bit arithmetic is below high * 2^-53."""
         return self.uniform(*shape).mul_(high).long().clamp_(max=high - 1)
 
-    def _each(self, chunks: Sequence[torch.Tensor], draw: Callable[[_Lane, torch.Tensor, int], None]) -> None:
-        """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it."""
+    def _each(self, chunks: Sequence[torch.Tensor], draw: Draw, skipped: int = 0, of: int | None = None) -> None:
+        """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it.
+
+        They are those after the first `skipped` of `of` chunks (all of them, if None); the others are left undrawn.
+        """
         if self.secure and self._process != os.getpid():  # a fork is a copy: both would draw the same noise
             self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
-        first, self._block = self._block, self._block + _BLOCKS * len(chunks)
+        first = self._block + _BLOCKS * skipped
+        self._block += _BLOCKS * (len(chunks) if of is None else of)
         threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
         self._lanes.extend(_Lane() for _ in range(threads - len(self._lanes)))
         places = range(len(chunks))

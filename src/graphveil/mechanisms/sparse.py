@@ -110,6 +110,46 @@ class SparseRows:
             self._transposed = transpose_of([self])
         return self._transposed.times(value)
 
+    def weight_sum(self, scaled: torch.Tensor) -> torch.Tensor:
+        """The gradient of a layer's weight, from the gradients of its outputs for these rows."""
+        return self.transposed_times(scaled)
+
+    def transposed_sums(self) -> TransposedSums:
+        """`weight_sum` over many blocks of rows like these."""
+        return TransposedSums()
+
+    def layer(self, outputs: int) -> SparseLinear:
+        """A linear layer that reads such rows."""
+        return SparseLinear(int(self.shape[1]), outputs)
+
+
+class TransposedSums:
+    """Collects the clipped output gradients of a sparse layer over all blocks, for one transposed product a step."""
+
+    def __init__(self) -> None:
+        self._rows: list[SparseRows] = []
+        self._scaled: list[torch.Tensor] = []
+        self._next = 0
+        self._transposed: SparseRows | None = None
+
+    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
+        if self._transposed is None:
+            self._rows.append(rows)
+            self._scaled.append(scaled)
+            return
+        self._outputs[self._next : self._next + len(rows)] = scaled
+        self._next += len(rows)
+
+    def weight_sum(self, rows_at_once: int) -> torch.Tensor:
+        if self._transposed is None:
+            self._transposed = transpose_of(self._rows)
+            self._outputs = torch.cat(self._scaled)
+            self._sum = self._outputs.new_empty(len(self._transposed), self._outputs.shape[1])
+            self._rows, self._scaled = [], []
+        self._next = 0
+        self._transposed.times_into(self._sum, self._outputs, rows_at_once)
+        return self._sum
+
 
 def _shared(array: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
@@ -175,5 +215,4 @@ def dense(rows: Rows) -> torch.Tensor:
 
 def linear(inputs: Rows, outputs: int) -> nn.Module:
     """The linear layer that fits these inputs, sparse or dense."""
-    width = int(inputs.shape[1])
-    return SparseLinear(width, outputs) if isinstance(inputs, SparseRows) else nn.Linear(width, outputs)
+    return inputs.layer(outputs) if isinstance(inputs, SparseRows) else nn.Linear(int(inputs.shape[1]), outputs)

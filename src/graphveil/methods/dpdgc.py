@@ -206,7 +206,7 @@ class DPDGC(NodeClassifier):
     def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Z for all nodes, released once; everything after it reads this tensor and never A again."""
         private = not isinstance(self.level, Public)
-        model = Embedding(data.nodes, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)
+        model = Embedding(data.adjacency, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)
         layer = model.layer
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:

@@ -90,15 +90,19 @@ class NodeClassifier:
 
     def plan(self, graph: Graph) -> Plan:
         """What a fit on this graph would spend; depends on public facts alone."""
-        facts = PublicFacts(
-            nodes=graph.num_nodes,
-            train_nodes=int(graph.train_mask.sum()),
-            features=graph.num_features,
-            classes=graph.num_classes,
-            directed=graph.directed,
-            edges=graph.num_edges if self.public_edges else None,
+        return self._plan_for(
+            PublicFacts(
+                nodes=graph.num_nodes,
+                train_nodes=int(graph.train_mask.sum()),
+                features=graph.num_features,
+                classes=graph.num_classes,
+                directed=graph.directed,
+                edges=graph.num_edges if self.public_edges else None,
+            )
         )
-        level = with_unit(self.level, graph.directed)
+
+    def _plan_for(self, facts: PublicFacts) -> Plan:
+        level = with_unit(self.level, facts.directed)
         epsilon = None if isinstance(level, Public) else self.epsilon
         return make_plan(self.method, level, facts, epsilon=epsilon, delta=self.delta, settings=self._settings())
 
@@ -370,7 +374,7 @@ class NodeClassifier:
         """0.003 up to 2,500 training nodes, then with the root of their number, up to 0.01."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return min(0.01, 0.003 * math.sqrt(max(1.0, len(data.target.train) / 2500)))
+        return min(0.01, 0.003 * math.sqrt(max(1.0, data.target.count / 2500)))
 
     def _train_freely(
         self,
@@ -410,6 +414,18 @@ class Inputs:
             graph.train_mask.nonzero().squeeze(1).to(device),
             graph.val_mask.nonzero().squeeze(1).to(device),
         )
+
+    def mean(self, rows: torch.Tensor) -> torch.Tensor:
+        """Over all rows of a table."""
+        return rows.mean(0)
+
+    def total(self, rows: torch.Tensor) -> torch.Tensor:
+        """The sum of all rows of a table."""
+        return rows.sum(0)
+
+    def longest(self, rows: torch.Tensor) -> torch.Tensor:
+        """The largest norm of a table's rows."""
+        return rows.norm(dim=1).max()
 
 
 def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:

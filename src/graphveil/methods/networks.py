@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, linear
+from graphveil.mechanisms.sparse import Rows, SparseRows, linear
 
 
 class Dropout(nn.Module):
@@ -56,9 +56,9 @@ class Embedding(nn.Module):
 
     head: torch.Tensor
 
-    def __init__(self, nodes: int, width: int, classes: int, dropout: float = 0.0) -> None:
+    def __init__(self, rows: SparseRows, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.layer = SparseLinear(nodes, width)
+        self.layer = rows.layer(width)
         self.dropout = Dropout(dropout)
         self.register_buffer("head", nn.init.orthogonal_(torch.empty(width, classes)))
 

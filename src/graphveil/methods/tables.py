@@ -57,23 +57,24 @@ class Tables:
         if self._private:
             labels = self._ledger.respond("labels", labels)
         rows = functional.one_hot(labels, data.classes).float()
-        table = torch.zeros_like(self._opinions) if self._private else _centred(self._opinions, rows)
-        table[data.target.train] = _centred(rows, rows)
-        return _to_norm_one(table)
+        table = torch.zeros_like(self._opinions) if self._private else self._centred(self._opinions, rows)
+        table[data.target.train] = self._centred(rows, rows)
+        return self._to_norm_one(table)
 
     @cached_property
     def posteriors(self) -> torch.Tensor:
         """Everybody's class probabilities from features, with noise where features are private."""
         if not self._private:
-            return _to_norm_one(_centred(self._opinions, self._opinions))
+            return self._to_norm_one(self._centred(self._opinions, self._opinions))
         noisy = self._ledger.release("posteriors", self._opinions)
-        return _to_norm_one(shrunk_rows(_centred(noisy, noisy), noise_of(self._ledger, "posteriors")))
+        return self._to_norm_one(shrunk_rows(self._centred(noisy, noisy), noise_of(self._ledger, "posteriors")))
 
     @cached_property
     def readers(self) -> torch.Tensor:
         """What those say who read a node: A^T of the label table, released in all rows (docs/theory.md, 5.4)."""
         counts = self._data.adjacency.transposed_times(clip_rows(self.labels, 1 - 1e-6))
-        return _to_norm_one(shrunk_rows(self._ledger.release("readers", counts), noise_of(self._ledger, "readers")))
+        noisy = self._ledger.release("readers", counts)
+        return self._to_norm_one(shrunk_rows(noisy, noise_of(self._ledger, "readers")))
 
     @cached_property
     def neighbors(self) -> torch.Tensor:
@@ -81,14 +82,21 @@ class Tables:
         data = self._data
         counts = neighbor_label_counts(data.adjacency, data.target.labels, data.target.train, data.classes, self._tau)
         counts = self._ledger.release("neighbors", counts)
-        usual = counts.sum(0).clamp_min(1e-9)
+        usual = data.total(counts).clamp_min(1e-9)
         unusual = counts - counts.sum(1, keepdim=True) * usual / usual.sum()
-        return _to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
+        return self._to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
 
     def own(self, name: str) -> torch.Tensor:
         """What was released about a node in its own row of a table: paid for already, so the head may read it."""
         parts: list[torch.Tensor] = [getattr(self, part) for part in name.split("+") if part in RELEASED_IN_FULL]
         return torch.cat([self._opinions[:, :0], *parts], dim=1)
+
+    def _centred(self, rows: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+        return rows - self._data.mean(sample)
+
+    def _to_norm_one(self, table: torch.Tensor) -> torch.Tensor:
+        """Scaled as a whole, so that its longest row uses all of the release's row norm."""
+        return table / self._data.longest(table).clamp_min(1e-12)
 
 
 def neighbor_label_counts(
@@ -141,15 +149,6 @@ def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> tor
         norm = row_norms(names)[names.index("degrees")]
         found.append((degrees / norm).clamp_min(0).log1p())
     return torch.cat(found, dim=1)
-
-
-def _centred(rows: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
-    return rows - sample.mean(0)
-
-
-def _to_norm_one(table: torch.Tensor) -> torch.Tensor:
-    """Scaled as a whole, so that its longest row uses all of the release's row norm."""
-    return table / table.norm(dim=1).max().clamp_min(1e-12)
 
 
 def noise_of(ledger: Ledger, name: str) -> float:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -34,6 +34,38 @@ class Target:
     train: torch.Tensor
     validation: torch.Tensor
 
+    @property
+    def count(self) -> int:
+        """How many nodes train."""
+        return len(self.train)
+
+    def blocks(self, rows_at_once: int) -> Sequence[torch.Tensor]:
+        """The training nodes, so many at a time."""
+        return self.train.split(rows_at_once)
+
+    @property
+    def validates(self) -> bool:
+        return len(self.validation) > 0
+
+    def loss(self, logits: torch.Tensor) -> torch.Tensor:
+        """The mean over the training nodes, whose logits these are."""
+        return functional.cross_entropy(logits, self.labels[self.train])
+
+    def share(self, model: nn.Module) -> None:
+        """Complete the gradients of `loss`, where others have training nodes too."""
+
+    def accuracy(self, logits: torch.Tensor) -> float:
+        """On the validation nodes, whose logits these are."""
+        return float((logits.argmax(1) == self.labels[self.validation]).float().mean())
+
+    def shuffled(self) -> torch.Tensor:
+        """The training nodes in the order in which folds are dealt."""
+        return self.train[torch.randperm(len(self.train), device=self.train.device)]
+
+    def held_out(self, fold: int, folds: int) -> slice:
+        """The places in that order that a fold leaves out."""
+        return slice(fold, None, folds)
+
 
 def train_freely(
     model: nn.Module,
@@ -52,13 +84,13 @@ def train_freely(
     for _ in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
         model.train()
         optimizer.zero_grad()
-        functional.cross_entropy(logits(target.train), target.labels[target.train]).backward()
+        target.loss(logits(target.train)).backward()
+        target.share(model)
         optimizer.step()
-        if len(target.validation):
+        if target.validates:
             model.eval()
             with torch.no_grad():
-                guess = logits(target.validation).argmax(1)
-            best.offer(float((guess == target.labels[target.validation]).float().mean()))
+                best.offer(target.accuracy(logits(target.validation)))
     best.take()
     model.eval()
 
@@ -82,20 +114,20 @@ def train_privately(
     """
     planned = ledger.training(name)
     # Adam divides by the gradient's size, so a sum does as well as a mean once its eps is as many times larger.
-    expected = planned.sampling_rate * len(target.train)
+    expected = planned.sampling_rate * target.count
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * expected, fused=True)
     model.eval()  # dropout would only add noise to noise
     mean = RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
-    large = len(target.train) > _ROWS_AT_ONCE
-    over_blocks = BlockwiseSums(model, target.train.split(_ROWS_AT_ONCE), planned.clip)
+    blocks = target.blocks(_ROWS_AT_ONCE)
+    over_blocks = BlockwiseSums(model, blocks, planned.clip)
 
     def row_losses(rows: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none")
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
-        if drawn is None and large:
+        if drawn is None and len(blocks) > 1:
             sums = over_blocks(row_losses)
         else:
             rows = target.train if drawn is None else target.train[drawn]
@@ -144,22 +176,23 @@ def cross_fitted(
     A training node's come from the model that has not seen it, as everybody else's do, so that what is trained on
     them next sees how good they really are; other nodes get the mean. `fit` is `train_freely` with its settings.
     """
-    order = target.train[torch.randperm(len(target.train), device=target.train.device)]
+    order = target.shuffled()
+    held = [target.held_out(fold, folds) for fold in range(folds)]
     models = nn.ModuleList()
     found = []
     for fold in range(folds):
         kept = torch.ones(len(order), dtype=torch.bool, device=order.device)
-        kept[fold::folds] = False
+        kept[held[fold]] = False
         model, inputs = make(), KeptRows(rows)
 
         def logits(rows: torch.Tensor | None, model: nn.Module = model, inputs: KeptRows = inputs) -> torch.Tensor:
             return model(inputs(rows))
 
-        fit(model, logits, Target(target.labels, order[kept], target.validation))
+        fit(model, logits, replace(target, train=order[kept]))
         models.append(model)
         with torch.no_grad():
             found.append(torch.softmax(model(rows), dim=1))
     mean = torch.stack(found).mean(0)
     for fold in range(folds):
-        mean[order[fold::folds]] = found[fold][order[fold::folds]]
+        mean[order[held[fold]]] = found[fold][order[held[fold]]]
     return models, mean

@@ -1,0 +1,90 @@
+"""`fit`, on several processes: the same stages as on one, each process on its own rows."""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import torch
+
+from graphveil.distributed.group import Group
+from graphveil.distributed.inputs import ShardedInputs
+from graphveil.distributed.layout import Span
+from graphveil.distributed.ledger import ShardedLedger
+from graphveil.distributed.shard import Shard
+from graphveil.distributed.source import SharedSource
+from graphveil.errors import InvalidInput
+from graphveil.graph import Graph
+from graphveil.levels import Node, check_promise, protects_attributes
+from graphveil.mechanisms.sparse import SparseRows
+from graphveil.methods.answers import Answers
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.naming import Naming
+
+if TYPE_CHECKING:
+    from graphveil.distributed.checkpoint import ShardedCheckpoint
+
+METHODS = ("dpdgc", "mlp")
+
+
+def check_supported(model: NodeClassifier) -> None:
+    """Refuse what needs all rows in one place."""
+    if model.method not in METHODS:
+        raise InvalidInput("method", model.method, f"does not run on several processes; use {' or '.join(METHODS)}")
+    if not protects_attributes(model.level) and model.dropout:
+        why = "must be 0 on several processes where attributes are public: it would depend on their number"
+        raise InvalidInput("dropout", model.dropout, why)
+
+
+def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCheckpoint | None = None) -> None:
+    """Train on a graph of which every process has a part.
+
+    Afterwards `certificate_` and small weights are the same in all processes; `logits_`, W and Z have this process's
+    rows. `saving.save` writes what all of them have together.
+
+    Formal guarantee: plan and certificate are made once and sent to all; `ShardedLedger` executes the plan.
+    """
+    check_supported(model)
+    if model.device != "cpu":
+        model.device = f"cuda:{torch.cuda.current_device()}"
+    options = {name: value for name, value in model.get_params().items() if name not in ("device", "show_progress")}
+    for name, value in group.object_from_first(options).items():
+        if options[name] != value:
+            raise InvalidInput(name, options[name], "is not what the first process was given")
+    facts = shard.facts(group, edges=model.public_edges)
+    plan = group.object_from_first(model._plan_for(facts) if group.rank == 0 else None)
+    source = SharedSource(model.seed, group, shard.span)
+    train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
+    ledger = ShardedLedger(plan, source, group, shard.span, train)
+    model._ledger = ledger
+    readers = _readers(model, shard, group)
+    # Initial weights are public randomness, the same everywhere.
+    seed = group.object_from_first(secrets.randbits(62) if model.seed is None else model.seed)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        with checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext():
+            inputs = ShardedInputs(shard, group, model.device)
+            model.logits_ = model._fit(inputs, ledger).detach().cpu()
+    model.certificate_ = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
+    model.plan_ = ledger.plan.straight()
+    model._labels = shard.labels
+    model._readers = readers
+    model._sparse = isinstance(inputs.features, SparseRows)
+    model._naming = Naming.of(cast(Graph, shard))
+    model._answers = Answers()
+    model.budget_ = model.certificate_.epsilon
+
+
+def _readers(model: NodeClassifier, shard: Shard, group: Group) -> np.ndarray | None:
+    """How many read each own node, where a promise bounds that."""
+    bound = model._degree_bound()
+    if bound is None:
+        return None
+    readers = np.bincount(shard.indices, minlength=shard.span.count)
+    largest = int(group.largest(torch.tensor([int(readers.max())])))
+    if largest > bound and model.cap_degrees:
+        raise InvalidInput("cap_degrees", True, "does not run on several processes; cap the graph before it is divided")
+    check_promise(Node(bound), largest)
+    return readers

@@ -1,0 +1,33 @@
+"""Fits that tests make on one process and on several."""
+
+from __future__ import annotations
+
+import graphveil as gv
+from graphveil.graph import Graph, csbm
+
+K1 = gv.KNeighbor(k=1)
+
+
+def graph() -> Graph:
+    return csbm(0.5, n=502, f=6, seed=0)
+
+
+def directed() -> Graph:
+    plain = graph()
+    upper = plain.to_scipy().tolil()
+    upper[:100, 200:] = 0
+    return Graph.from_scipy(upper.tocsr(), plain.features, plain.labels, directed=True).with_split(1)
+
+
+# Private training of W, tables that are drawn, rows that are sampled, features alone; with degrees that are promised.
+CASES = {
+    "trained": lambda: (graph(), gv.DPDGC(K1, 8.0, seed=0, steps=6, hidden=16, table="trained")),
+    "tables": lambda: (directed(), gv.DPDGC(K1, 8.0, seed=0, steps=6, table="readers+neighbors+degrees+posteriors")),
+    "node": lambda: (graph(), gv.DPDGC(gv.Node(max_degree=40), 8.0, seed=3, steps=6, table="labels")),
+    "sampled": lambda: (graph(), gv.DPDGC(K1, 8.0, 1e-3, seed=0, steps=3, hidden=16, table="trained", batch_size=90)),
+    "mlp": lambda: (graph(), gv.MLP(K1, 8.0, seed=0, steps=6)),
+    "edge": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, steps=6, epochs=6, dropout=0.0, table="trained")),
+    "public": lambda: (graph(), gv.DPDGC(seed=0, epochs=6, hidden=16, dropout=0.0)),
+}
+# Deals the training nodes into folds in another order than one process does without torchrun.
+FOLDS = {"folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3, dropout=0.0))}

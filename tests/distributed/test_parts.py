@@ -1,0 +1,119 @@
+"""A graph in parts: each process reads its own, and what is wrong is one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import graphveil as gv
+from distributed.cases import graph
+from distributed.job import together
+from graphveil.distributed import Group, Shard, check_supported
+from graphveil.distributed.parts import read_part, write_parts
+from graphveil.errors import InvalidInput
+
+FIELDS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("parts") / "graph"
+    write_parts(graph(), path, 2)
+    return path
+
+
+def test_a_part_is_what_of_gives(parts):
+    found, expected = read_part(parts, Group(0, 1)), Shard.of(graph(), Group(0, 1))
+    for field in FIELDS:
+        assert np.array_equal(np.asarray(getattr(found, field)), np.asarray(getattr(expected, field))), field
+    assert (found.name, found.directed, found.num_classes) == (expected.name, False, 2)
+
+
+def own_rows(group, paths):
+    shard = read_part(paths[group.rank], group)
+    return shard.span.first, shard.span.count, int(shard.train_mask.sum()), len(shard.indices)
+
+
+def test_each_process_reads_its_own_part_and_no_other(parts, tmp_path):
+    paths = [tmp_path / "0", tmp_path / "1"]
+    for mine, path in enumerate(paths):
+        shutil.copytree(parts, path)
+        shutil.rmtree(path / f"part-{1 - mine:05d}")
+    found = together(2, own_rows, paths)
+    whole = graph()
+    assert [first for first, *_ in found] == [0, 251]
+    totals = [sum(column) for column in zip(*found, strict=True)][1:]
+    assert totals == [502, int(whole.train_mask.sum()), whole.num_edges]
+
+
+def changed(parts, tmp_path, edit):
+    path = tmp_path / "graph"
+    shutil.copytree(parts, path)
+    edit(path)
+    with pytest.raises(InvalidInput) as caught:
+        read_part(path, Group(0, 1))
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def _edges(path, change):
+    file = path / "part-00000" / "edges.parquet"
+    table = pyarrow.parquet.read_table(file)
+    ends = {name: table.column(name).to_numpy().copy() for name in ("source", "target")}
+    pyarrow.parquet.write_table(pa.table(change(ends)), file)
+
+
+def _declare(path, **fields):
+    file = path / "graph.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), **fields}))
+
+
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        (lambda p: _edges(p, lambda e: {k: v[1:] for k, v in e.items()}), "some edge has no way back"),
+        (lambda p: _edges(p, lambda e: {k: np.append(v, v[:2]) for k, v in e.items()}), "no way back"),
+        (lambda p: _edges(p, lambda e: {"source": e["target"], "target": e["target"]}), "back"),
+        (lambda p: _edges(p, lambda e: {**e, "source": e["source"] + 502}), "source"),
+        (lambda p: _edges(p, lambda e: {**e, "target": e["target"] + 251}), "must lie in 0 .. 250 in this part"),
+        (lambda p: _declare(p, starts=[0, 300, 502]), "must be the numbers 0 .. 299 in order"),
+        (lambda p: _declare(p, starts=[0, 0]), "starts"),
+        (lambda p: _declare(p, format="other"), "format = 'other'"),
+        (lambda p: _declare(p, classes=[5, 6]), "is not one of the declared classes"),
+        (lambda p: (p / "part-00001" / "edges.parquet").write_bytes(b"PAR1"), "edges.parquet"),
+        (lambda p: (p / "part-00001" / "nodes.parquet").unlink(), "nodes.parquet"),
+    ],
+)
+def test_what_is_wrong_is_one_line(parts, tmp_path, edit, message):
+    assert message in changed(parts, tmp_path, edit)
+
+
+def test_duplicates_and_loops_of_directed_parts(parts, tmp_path):
+    def twice(path):
+        _declare(path, directed=True)
+        _edges(path, lambda e: {k: np.append(v, v[:1]) for k, v in e.items()})
+
+    assert "listed more than once" in changed(parts, tmp_path, twice)
+
+
+def test_more_processes_than_parts(parts):
+    with pytest.raises(InvalidInput, match="processes = 3"):
+        read_part(parts, Group(0, 3))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (gv.GAP(level=gv.KNeighbor(1), epsilon=1.0, max_degree=5), "method = 'gap': does not run on several processes"),
+        (gv.Auto(level=gv.KNeighbor(1), epsilon=1.0), "method = 'auto'"),
+        (gv.DPDGC(level=gv.Edge(), epsilon=1.0), "dropout = 0.5"),
+    ],
+)
+def test_what_does_not_run_on_several_processes(model, message):
+    with pytest.raises(InvalidInput, match=message):
+        check_supported(model)

@@ -1,0 +1,56 @@
+"""1, 2 and 3 processes give the model that one process gives without torchrun."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+
+from distributed.cases import CASES, FOLDS
+from distributed.job import together
+from graphveil.distributed import Group, Shard, fit
+from graphveil.plan import Plan
+
+# Made here once; calibration takes longer than these fits.
+plan_of = cache(lambda name: (lambda graph, model: model.plan(graph))(*(CASES | FOLDS)[name]()))
+
+
+def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]:
+    found = {}
+    for name, plan in plans.items():
+        graph, model = (CASES | FOLDS)[name]()
+        shard = Shard.of(graph, group)
+        assert shard.facts(group, edges=False) == plan.facts
+        model._plan_for = lambda facts, plan=plan: plan
+        fit(model, shard, group)
+        rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}
+        whole = {key: group.gathered(tensor, shard.layout.counts).numpy() for key, tensor in rows.items()}
+        found[name] = {**whole, "certificate": model.certificate_.to_json()}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("processes", "names"),
+    [(1, ["trained", "tables"]), (2, ["trained", "tables", "sampled", "edge"]), (3, [*CASES.keys() - {"sampled"}])],
+)
+def test_as_without_torchrun(processes, names):
+    plans = {name: plan_of(name) for name in names}
+    found = together(processes, fitted, plans)[0]
+    for name, plan in plans.items():
+        graph, model = CASES[name]()
+        model._plan_for = lambda facts, plan=plan: plan
+        model.fit(graph)
+        ours = {key: torch.from_numpy(value) for key, value in found[name].items() if key != "certificate"}
+        assert found[name]["certificate"] == model.certificate_.to_json(), name
+        torch.testing.assert_close(ours["logits"], model.logits_, rtol=1e-4, atol=1e-4)
+        assert float((ours["logits"].argmax(1) == model.logits_.argmax(1)).float().mean()) >= 0.999, name
+        if "table" in ours:
+            torch.testing.assert_close(ours["table"], model._table, rtol=1e-4, atol=1e-4)
+
+
+def test_folds_do_not_depend_on_the_number_of_processes():
+    plans = {name: plan_of(name) for name in FOLDS}
+    one, three = (together(processes, fitted, plans)[0]["folds"] for processes in (1, 3))
+    assert one["certificate"] == three["certificate"]
+    torch.testing.assert_close(*(torch.from_numpy(found["logits"]) for found in (one, three)), rtol=1e-4, atol=1e-4)
