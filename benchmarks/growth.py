@@ -16,7 +16,7 @@ from benchmarks.result import Result, Section
 from benchmarks.step_watch import Event, StepTimes, watching
 
 _DEGREE, _FEATURES, _HIDDEN, _STEPS = 20, 16, 64, 4
-_ROUNDS = 3
+_ROUNDS = 4
 _MOST = 2.2
 _LIMIT_GIB = 12.0
 
