@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from graphveil.mechanisms import clipping, ledger, sparse
+from graphveil.mechanisms import ledger, sparse
 
 
 class Floor:
@@ -30,7 +30,6 @@ class Floor:
             (sparse.SparseRows, "_times", "products"),
             (sparse.SparseRows, "transposed_times", "products"),
             (sparse, "transpose_of", "transposing"),
-            (clipping, "transpose_of", "transposing"),
             (ledger, "add_gaussian", "noise"),
             (ledger, "add_gaussian_", "noise"),
             (ledger, "randomized_response", "noise"),

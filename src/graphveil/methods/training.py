@@ -18,8 +18,8 @@ from graphveil.stages import Stages
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000
-# Rows of a full batch that are worked on at a time: a layer's 16,384 rows of 64 are 4 MiB, so what one block makes stays in
-# the cache for the next operation, however large the graph is.
+# Rows of a full batch that are worked on at a time: 16,384 rows of a layer's 64 numbers are 4 MiB, so what one
+# operation makes is in the cache for the next, however large the graph is.
 _ROWS_AT_ONCE = 2**14
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
