@@ -221,7 +221,7 @@ def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Cana
 
 
 def _worst_degree(appear: int, vanish: int, tau: float) -> int:
-    """The smallest degree of changing rows that moves the table as far as any, within a thousandth.
+    """The smallest degree of changing rows that moves the table as far as any, within a hundredth.
 
     Small, because every link of every canary has to be laid out, and a promise of many readers is a promise of many.
     """
@@ -229,7 +229,7 @@ def _worst_degree(appear: int, vanish: int, tau: float) -> int:
     before, after = (np.minimum(1.0, tau / np.sqrt(np.maximum(d, 1))) for d in (degrees, degrees + 1))
     others = np.sqrt(degrees) * (before - after)
     moved = sum((count * after) ** 2 + (tau + count * others) ** 2 for count in (appear, vanish))
-    return int(np.argmax(moved >= 0.998 * moved.max()))
+    return int(np.argmax(moved >= 0.98 * moved.max()))
 
 
 def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: int) -> Canary:
