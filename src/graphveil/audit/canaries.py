@@ -22,9 +22,9 @@ from graphveil.methods.tables import neighbor_label_counts
 from graphveil.plan import GaussianRelease, Plan
 
 WIDTH = 2
-# Tables that are multiplied by A next, and sums: every row of them reaches somebody else.
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
+# Tables that are multiplied by A next, and sums: every row of them reaches somebody else.
 _READ_BY_OTHERS = ("posteriors", "readers", "neighbors", "choice")
 
 
