@@ -96,7 +96,7 @@ def test_random_source_is_recorded():
 def test_an_unfinished_plan_has_no_certificate():
     plan = make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0)
     book = Ledger(plan, NoiseSource(seed=0))
-    with pytest.raises(BudgetExceeded, match="embedding 0 of 100"):
+    with pytest.raises(BudgetExceeded, match="embedding 0 of 200"):
         book.certificate()
 
 

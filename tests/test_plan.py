@@ -110,7 +110,7 @@ def test_a_shared_multiplier_is_shared():
 
 
 def test_stated_noise_gives_the_epsilon_that_calibration_found():
-    plan = make_plan("dpdgc", KNeighbor(5), PHOTO, epsilon=8.0, delta=1e-5)
+    plan = make_plan("dpdgc", KNeighbor(5), PHOTO, epsilon=16.0, delta=1e-5)  # with as many steps as by default
     noise = {
         "embedding": plan["embedding"].noise_multiplier,
         "release": plan["release"].std / plan["release"].sensitivity.worst,
@@ -217,3 +217,9 @@ def test_bad_requests_are_named(words, message):
 def test_bad_facts_are_named(words, message):
     with pytest.raises(InvalidInput, match=message):
         PublicFacts(**{"nodes": 100, "train_nodes": 50, "features": 3, "classes": 2, **words})
+
+
+def test_small_budgets_take_more_steps():
+    steps = [make_plan("mlp", KNeighbor(5), PHOTO, epsilon=e)["head"].steps for e in (0.1, 1.0, 4.0, 8.0, 16.0, 64.0)]
+    assert steps == [400, 400, 200, 141, 100, 100]
+    assert make_plan("mlp", KNeighbor(5), PHOTO, epsilon=1.0, settings=Settings(steps=7))["head"].steps == 7
