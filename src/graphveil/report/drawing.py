@@ -110,7 +110,7 @@ def _draw(chart: Chart, *, titled: bool) -> Figure:
     below, above = _BELOW + _ROW * rows, _TITLE if titled else 0.08
     height = below + _PLOT_HEIGHT + above
     figure = Figure(figsize=(_WIDTH, height), dpi=160, facecolor=PAPER if titled else "none")
-    figure.subplots_adjust(left=0.125, right=0.985, bottom=below / height, top=1 - above / height)
+    figure.subplots_adjust(left=0.14, right=0.985, bottom=below / height, top=1 - above / height)
     axes = figure.add_subplot(facecolor="none")
     for series, look in zip(chart.series, looks([(line.method, line.hollow) for line in chart.series]), strict=True):
         _plot(axes, chart, series, look)
