@@ -39,12 +39,13 @@ def release_scores(subject: Subject, mechanism: GaussianRelease, coins: np.ndarr
     tails, heads = (query(copies(canary, np.array([coin]))).double() for coin in (False, True))
     seen, whiten = _seen_noise(subject, canary)
     step, middle = seen @ (heads - tails), seen @ (heads + tails) / 2
+    filtered = step if whiten is None else whiten @ step
     std = max(subject.executed[mechanism.name].noise, 1e-300)  # as the adversary knows it: from the code that runs
     total = torch.zeros(len(coins), dtype=torch.float64)
     ledger = subject.ledger(seed)
     for _ in range(mechanism.uses):
         Z = subject.publish(ledger.release(mechanism.name, value).reshape(shape))[:, canary.seen]
-        total += ((Z - middle) / std * (whiten @ step / std)).sum(dim=(1, 2))
+        total += ((Z - middle) / std * (filtered / std)).sum(dim=(1, 2))
     return total.numpy()
 
 
@@ -54,11 +55,13 @@ def _canary(subject: Subject, mechanism: GaussianRelease) -> tuple[Canary, Query
     return (canary if subject.publish is as_released else with_strangers(canary, _STRANGERS)), query
 
 
-def _seen_noise(subject: Subject, canary: Canary) -> tuple[torch.Tensor, torch.Tensor]:
+def _seen_noise(subject: Subject, canary: Canary) -> tuple[torch.Tensor, torch.Tensor | None]:
     """How rows of Z reach the adversary, as a matrix, and the inverse covariance of unit noise after it.
 
-    For a sound method both are the identity. Where publishing mixes rows, what others see also tells of the row that
-    they should not see.
+    For a sound method both are the identity, of which `None` stands for the second. Where publishing mixes rows, what
+    others see also tells of the row that they should not see.
     """
+    if subject.publish is as_released:
+        return torch.eye(canary.size, dtype=torch.float64)[canary.seen], None
     mixing = subject.publish(torch.eye(canary.size, dtype=torch.float64)[None])[0][canary.seen]
     return mixing, torch.linalg.pinv(mixing @ mixing.T, hermitian=True)
