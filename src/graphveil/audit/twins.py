@@ -250,7 +250,7 @@ _EVERY = (
         1.0,
         method="mlp",
         estimator=BestEpoch,
-        options=(("steps", 30), ("learning_rate", 1.0)),
+        options=(("steps", 200), ("learning_rate", 0.1)),  # many classes are visited on the way
         validation=True,
     ),
     Twin(
