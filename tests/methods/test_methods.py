@@ -196,3 +196,9 @@ def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, 
     with pytest.raises(gv.GraphveilError, match=forgotten):
         model.fit(graph)
     assert not hasattr(model, "certificate_")
+
+
+@pytest.mark.parametrize("dropout", [-0.1, 0.999, 1.0, float("nan")])
+def test_a_dropout_that_makes_no_sense_is_refused(dropout):
+    with pytest.raises(gv.InvalidInput, match="dropout = "):
+        gv.MLP(dropout=dropout, epochs=1, show_progress=False).fit(csbm(0.5, n=60, f=4, seed=0))

@@ -225,7 +225,7 @@ def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Cana
 def _worst_degree(appear: int, vanish: int, tau: float) -> int:
     """The degree of changing rows that moves the table farthest, among those that take few enough links.
 
-    Every link of every canary is laid out. Where the limit matters, the best degree moves the table by 0.3 % more.
+    Every link of every canary is laid out. Where the limit matters, the best degree moves the table by up to 2 % more.
     """
     degrees = np.arange(min(math.ceil(tau**2) + 1, _MOST_LINKS // max(1, appear + vanish)) + 1)
     before, after = (np.minimum(1.0, tau / np.sqrt(np.maximum(d, 1))) for d in (degrees, degrees + 1))

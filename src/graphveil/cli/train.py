@@ -134,15 +134,20 @@ def train(
     if data.counts is not None:
         typer.echo(str(data.counts))
     typer.echo(f"{data!r}")
-    for name in ("test", "val"):
-        value = result[f"{name}_accuracy"]
-        if value is not None:
-            typer.echo(f"{name} accuracy {value:.4f}")
+    show_accuracies(result)
     typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
     if out is not None:
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
         typer.echo(f"the model: {out}/public may be published, {out}/owner may not (public/model_card.md)")
         typer.echo(f"to look at: {out / 'report.html'}")
+
+
+def show_accuracies(result: dict[str, Any]) -> None:
+    """Those of the sets that have labels."""
+    for name in ("test", "val"):
+        value = result[f"{name}_accuracy"]
+        if value is not None:
+            typer.echo(f"{name} accuracy {value:.4f}")
 
 
 def _opened(folder: Path, every: str, resume: bool) -> Checkpoint:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import typer
 
+from graphveil.cli.train import show_accuracies
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import InvalidInput
@@ -91,10 +92,7 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         typer.echo(json.dumps(result, indent=2))
         return
     typer.echo(f"{shard.name}: {shard.num_nodes:,} nodes on {group.size} processes")
-    for name in ("test", "val"):
-        value = result[f"{name}_accuracy"]
-        if value is not None:
-            typer.echo(f"{name} accuracy {value:.4f}")
+    show_accuracies(result)
     typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB a process\n\n{certificate}")
     if options.out is not None:
         typer.echo(f"\nwritten to {options.out}/")

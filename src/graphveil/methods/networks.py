@@ -9,6 +9,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from graphveil.errors import InvalidInput
 from graphveil.mechanisms.sparse import Rows, SparseRows, linear
 
 
@@ -18,6 +19,8 @@ class Dropout(nn.Module):
 
     def __init__(self, chance: float) -> None:
         super().__init__()
+        if not 0 <= chance < 255.5 / 256:
+            raise InvalidInput("dropout", chance, "must be at least 0 and below 0.998")
         self._dropped = round(256 * chance)
 
     def forward(self, h: torch.Tensor) -> torch.Tensor:
