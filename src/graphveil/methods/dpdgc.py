@@ -18,12 +18,13 @@ from graphveil.methods.networks import (
     Fusion,
     LinkxHead,
     Perceptron,
+    WithoutVotes,
     log_probabilities,
     normalize_rows,
 )
 from graphveil.methods.plans import Settings
 from graphveil.methods.tables import Tables, clip_rows, noise_of, own_width, readable, widths
-from graphveil.methods.training import all_logits, cross_fitted, train_privately
+from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
@@ -38,7 +39,7 @@ class DPDGC(NodeClassifier):
     docs/theory.md): rows of W are held at norm `row_norm` after every step and once more before the release; b is
     added after the noise. The other tables need no group factor; they come with a head of few parameters that fuses
     what X and Z say, and where attributes are public X is read by `folds` classifiers that each leave out a part of
-    the training nodes. "auto" chooses by the level and the graph's direction.
+    the training nodes, and by comparison with them (`look_alikes`). "auto" chooses by the level and the direction.
 
     Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity,
     clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
@@ -112,7 +113,7 @@ class DPDGC(NodeClassifier):
                 average=True,
             )
         else:
-            self._train_freely(head, logits, data.target, "head", learning_rate=_FREE_HEAD_RATE, steps=3 * self.epochs)
+            self._fuse_freely(head, logits, data, "head")
         return all_logits(logits, data.nodes, Z.device)
 
     def _opinions(self, data: Inputs, ledger: Ledger) -> tuple[torch.nn.Module, torch.Tensor]:
@@ -125,7 +126,7 @@ class DPDGC(NodeClassifier):
         if not private:
             fit = partial(self._train_freely, name="features")
             members, found = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
-            return Committee(members), found
+            return self._join_look_alikes(data, Committee(members), found)
         model = make()
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -134,6 +135,25 @@ class DPDGC(NodeClassifier):
         self._train(model, logits, data, ledger, "features")
         with torch.no_grad():
             return model, torch.softmax(logits(None), dim=1)
+
+    def _join_look_alikes(
+        self, data: Inputs, committee: Committee, opinions: torch.Tensor
+    ) -> tuple[torch.nn.Module, torch.Tensor]:
+        """The same, with what training nodes say that are like a node; attributes are public."""
+        fusion = Fusion(data.classes, data.classes).to(self.device)
+        opinions_of, votes_of = KeptRows(log_probabilities(opinions)), KeptRows(data.look_alikes())
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return fusion(opinions_of(rows), votes_of(rows))
+
+        self._fuse_freely(fusion, logits, data, "look-alikes")
+        return WithoutVotes(committee, fusion), torch.softmax(all_logits(logits, data.nodes, opinions.device), dim=1)
+
+    def _fuse_freely(self, head: Fusion, logits: Logits, data: Inputs, name: str) -> None:
+        """Fusion of what is public or private already, to the end: with few parameters the best validation epoch is
+        the luckiest one."""
+        target = replace(data.target, validation=data.target.validation[:0])
+        self._train_freely(head, logits, target, name, learning_rate=_FREE_HEAD_RATE, steps=3 * self.epochs)
 
     def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
@@ -150,7 +170,8 @@ class DPDGC(NodeClassifier):
         if "features" in self._ledger.used:
             opinion = self._opinion(like, classes)
         else:
-            opinion = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
+            committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
+            opinion = WithoutVotes(committee, Fusion(classes, classes))
         return {"_head": TwoStage(opinion, Fusion(classes, self._read_width())), **self._tables(public=True)}
 
     def _rows(self) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, prot
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
+from graphveil.methods.look_alikes import votes_of_look_alikes
 from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
@@ -414,6 +415,10 @@ class Inputs:
             graph.train_mask.nonzero().squeeze(1).to(device),
             graph.val_mask.nonzero().squeeze(1).to(device),
         )
+
+    def look_alikes(self) -> torch.Tensor:
+        """Votes of training nodes with similar features, of labels as they are: for public attributes."""
+        return votes_of_look_alikes(self.features, self.target.labels, self.target.train, self.classes)
 
     def mean(self, rows: torch.Tensor) -> torch.Tensor:
         """Over all rows of a table."""

@@ -131,6 +131,18 @@ class Committee(nn.Module):
         return log_probabilities(mean)
 
 
+class WithoutVotes(nn.Module):
+    """A classifier that was fused with votes, for nodes about which nobody voted."""
+
+    def __init__(self, opinion: nn.Module, fusion: Fusion) -> None:
+        super().__init__()
+        self.opinion, self.fusion = opinion, fusion
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        opinion = self.opinion(x)
+        return self.fusion(opinion, torch.zeros_like(opinion))
+
+
 def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:
     """Logarithms that stay finite where a probability is 0."""
     return probabilities.clamp_min(1e-6).log()
