@@ -79,8 +79,9 @@ class Settings:
 
         Without privacy the trained one. Otherwise labels, except on directed graphs, where to link to the same nodes
         says more than to be linked: there it is whose readers have which labels, for an edge or k = 1 in the form
-        that is the cheaper one then; and where a whole node is protected, how many links it has. Chosen on
-        Wisconsin87, CiteSeer, Actor and synthetic graphs.
+        that is the cheaper one then; and where a whole node is protected, how many links it has. Where that is all
+        of a node's links at once, only the latter can be heard. Chosen on Wisconsin87, CiteSeer, Actor and synthetic
+        graphs.
         """
         if self.table != "auto":
             return self.table
@@ -90,7 +91,9 @@ class Settings:
             return "labels"
         if isinstance(level, Edge):
             return "readers"
-        return "readers+degrees" if isinstance(level, KNeighbor) and level.k == 1 else "neighbors+degrees"
+        if isinstance(level, Node):
+            return "degrees"
+        return "readers+degrees" if level.k == 1 else "neighbors+degrees"
 
     def tau_at(self, level: Level) -> float:
         """The weight bound of one-shot neighbour labels.
@@ -219,10 +222,11 @@ def _dpdgc_with_table(
     """DPDGC with a table that is private without training: no group factor anywhere (docs/theory.md, section 5)."""
     private_attributes = protects_attributes(level)
     mechanisms: list[Mechanism] = []
-    shares = {"release": 0.5}
+    short = list(parts) == ["degrees"]  # one number says little, however little noise it has
+    shares = {"release": 0.2 if short else 0.5}
     if private_attributes:
         mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
-        shares["features"] = 0.42
+        shares["features"] = 0.7 if short else 0.42
     for part in parts:
         mechanisms += _TABLE_COSTS[part](level, facts, settings, epsilon)
     for mechanism in mechanisms:
