@@ -11,6 +11,7 @@ from typing import Any
 
 from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
+from graphveil.experiments.builtin import SPECS
 from graphveil.experiments.runner import CALLS, RUNS
 from graphveil.experiments.summary import Results, read_results
 from graphveil.levels import level_from_dict
@@ -49,8 +50,13 @@ def read_folder(folder: Path) -> list[Experiment] | RunFolder:
     ]
     if not found:
         raise InvalidInput("folder", str(folder), "holds no results of graphveil bench or graphveil train --out")
-    # Tables before the figures that go into one of their cells.
-    return sorted(found, key=lambda experiment: experiment.results.calls[-1]["axis"] != "graph")
+    return sorted(found, key=_place_in_report)
+
+
+def _place_in_report(experiment: Experiment) -> tuple[int, bool]:
+    """The paper's experiments in its order, then others; tables before the figures that go into one of their cells."""
+    last, known = experiment.results.calls[-1], list(SPECS)
+    return known.index(last["spec"]) if last["spec"] in known else len(known), last["axis"] != "graph"
 
 
 def _result_folders(folder: Path) -> list[Path]:
