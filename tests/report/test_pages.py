@@ -128,6 +128,16 @@ def test_a_sweep_in_a_table_is_drawn_beside_what_it_costs(tmp_path):
     ]
 
 
+def test_the_papers_experiments_come_first(tmp_path):
+    table = SPECS["table2"].narrowed(methods=["mlp"], seeds=1)
+    figure = SPECS["figure-a"].narrowed(methods=["mlp"], seeds=1)
+    own = replace(figure, name="a-figure"), replace(table, name="my-own")
+    for place, spec in {"a": figure, "b": own[0], "c": own[1], "d": table}.items():
+        (tmp_path / place).mkdir()
+        write_results(tmp_path / place, spec)
+    assert [experiment.place for experiment in read_folder(tmp_path)] == ["d", "a", "c", "b"]
+
+
 def test_two_thousand_runs_fit(tmp_path):
     spec = SPECS["table2"].narrowed(seeds=14)
     assert len(spec.runs()) >= 2000
