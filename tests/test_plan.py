@@ -223,3 +223,27 @@ def test_small_budgets_take_more_steps():
     steps = [make_plan("mlp", KNeighbor(5), PHOTO, epsilon=e)["head"].steps for e in (0.1, 1.0, 4.0, 8.0, 16.0, 64.0)]
     assert steps == [400, 400, 200, 141, 100, 100]
     assert make_plan("mlp", KNeighbor(5), PHOTO, epsilon=1.0, settings=Settings(steps=7))["head"].steps == 7
+
+
+@pytest.mark.parametrize(
+    ("train_nodes", "epsilon", "each"), [(4999, 8.0, 2.4), (5000, 8.0, 3.2), (4999, 16.0, 4.8), (5000, 16.0, 4.8)]
+)
+def test_responses_get_more_where_many_nodes_train(train_nodes, epsilon, each):
+    facts = PublicFacts(nodes=8000, train_nodes=train_nodes, features=10, classes=3)
+    plan = make_plan("dpdgc", KNeighbor(1), facts, epsilon=epsilon, settings=Settings(table="labels"))
+    assert plan["labels"].epsilon == pytest.approx(each)
+
+
+@pytest.mark.parametrize(
+    ("level", "table"),
+    [
+        (Public(), "trained"),
+        (Edge("directed"), "readers"),
+        (KNeighbor(1), "readers+degrees"),
+        (KNeighbor(5), "neighbors+degrees"),
+        (Node(100), "degrees"),
+    ],
+    ids=str,
+)
+def test_the_table_of_a_directed_graph_follows_the_level(level, table):
+    assert Settings(table="auto").table_at(level, directed=True) == table

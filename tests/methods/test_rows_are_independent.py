@@ -143,6 +143,7 @@ CASES = [
     ("dpdgc:posteriors", gv.KNeighbor(3)),
     ("dpdgc:posteriors+neighbors", gv.Node(25)),
     ("dpdgc:degrees", gv.KNeighbor(3)),
+    ("dpdgc:degrees", gv.Node(25)),
     ("dpdgc:readers+degrees", gv.KNeighbor(1)),
     ("dpdgc:neighbors+degrees", gv.Node(25)),
 ]
