@@ -13,6 +13,7 @@ from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
+    ClippedFusion,
     Committee,
     Embedding,
     Fusion,
@@ -94,7 +95,7 @@ class DPDGC(NodeClassifier):
         Z = self._finish(ledger.release("release", data.adjacency.times(W)), tables.own(self._parts))
         self._released = Z
         opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
-        head = Fusion(data.classes, Z.shape[1])
+        head = self._fusion(data.classes, Z.shape[1])
         self._table, self._head = W, TwoStage(features, head)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -158,6 +159,10 @@ class DPDGC(NodeClassifier):
     def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
+    def _fusion(self, classes: int, width: int) -> Fusion:
+        clipped = "head" in self._ledger.used and self._parts == "labels"
+        return (ClippedFusion if clipped else Fusion)(classes, width)
+
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)
 
@@ -172,7 +177,7 @@ class DPDGC(NodeClassifier):
         else:
             committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
             opinion = WithoutVotes(committee, Fusion(classes, classes))
-        return {"_head": TwoStage(opinion, Fusion(classes, self._read_width())), **self._tables(public=True)}
+        return {"_head": TwoStage(opinion, self._fusion(classes, self._read_width())), **self._tables(public=True)}
 
     def _rows(self) -> dict[str, torch.Tensor]:
         return {"_released": torch.empty(self.plan_.facts.nodes, self._read_width()), **self._tables(public=False)}
