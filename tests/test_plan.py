@@ -239,7 +239,7 @@ def test_responses_get_more_where_many_nodes_train(train_nodes, epsilon, each):
     [
         (Public(), "trained"),
         (Edge("directed"), "readers"),
-        (KNeighbor(1), "readers+degrees"),
+        (KNeighbor(1), "neighbors+degrees"),
         (KNeighbor(5), "neighbors+degrees"),
         (Node(100), "degrees"),
     ],

@@ -160,8 +160,7 @@ class DPDGC(NodeClassifier):
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
     def _fusion(self, classes: int, width: int) -> Fusion:
-        clipped = "head" in self._ledger.used and self._parts == "labels"
-        return (ClippedFusion if clipped else Fusion)(classes, width)
+        return (ClippedFusion if "head" in self._ledger.used else Fusion)(classes, width)
 
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)

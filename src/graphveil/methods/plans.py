@@ -81,10 +81,9 @@ class Settings:
         """The table that `auto` stands for, by public facts alone.
 
         Without privacy the trained one. Otherwise labels, except on directed graphs, where to link to the same nodes
-        says more than to be linked: there it is whose readers have which labels, for an edge or k = 1 in the form
-        that is the cheaper one then; and where a whole node is protected, how many links it has. Where that is all
-        of a node's links at once, only the latter can be heard. Chosen on Wisconsin87, CiteSeer, Actor and synthetic
-        graphs.
+        says more than to be linked: there it is whose readers have which labels, for an edge in the form that is the
+        cheaper one then; and where a whole node is protected, how many links it has. Where that is all of a node's
+        links at once, only the latter can be heard. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
         """
         if self.table != "auto":
             return self.table
@@ -94,9 +93,7 @@ class Settings:
             return "labels"
         if isinstance(level, Edge):
             return "readers"
-        if isinstance(level, Node):
-            return "degrees"
-        return "readers+degrees" if level.k == 1 else "neighbors+degrees"
+        return "degrees" if isinstance(level, Node) else "neighbors+degrees"
 
     def tau_at(self, level: Level) -> float:
         """The weight bound of one-shot neighbour labels.
