@@ -226,7 +226,7 @@ def test_small_budgets_take_more_steps():
 
 
 @pytest.mark.parametrize(
-    ("train_nodes", "epsilon", "each"), [(4999, 8.0, 2.4), (5000, 8.0, 3.2), (4999, 16.0, 4.8), (5000, 16.0, 4.8)]
+    ("train_nodes", "epsilon", "each"), [(4999, 8.0, 2.4), (5000, 8.0, 3.6), (4999, 16.0, 4.8), (5000, 16.0, 4.8)]
 )
 def test_responses_get_more_where_many_nodes_train(train_nodes, epsilon, each):
     facts = PublicFacts(nodes=8000, train_nodes=train_nodes, features=10, classes=3)
