@@ -234,6 +234,15 @@ def test_responses_get_more_where_many_nodes_train(train_nodes, epsilon, each):
     assert plan["labels"].epsilon == pytest.approx(each)
 
 
+@pytest.mark.parametrize(("train_nodes", "share"), [(4999, 0.62 / 0.3), (5000, 0.32 / 0.62)])
+def test_features_get_less_beside_labels_where_many_nodes_train(train_nodes, share):
+    facts = PublicFacts(nodes=8000, train_nodes=train_nodes, features=10, classes=3)
+    plan = make_plan("dpdgc", KNeighbor(1), facts, epsilon=8.0, settings=Settings(table="labels", steps=50))
+    features, release = plan["features"], plan["release"]
+    spent = 50 * (2 * features.group.training / features.noise_multiplier) ** 2  # a replaced row moves twice the clip
+    assert spent / (release.sensitivity.training / release.noise) ** 2 == pytest.approx(share, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("level", "table"),
     [
