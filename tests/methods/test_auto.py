@@ -113,6 +113,15 @@ def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     assert new.shape == (2, 2)
 
 
+@pytest.mark.parametrize("level", LEVELS, ids=str)
+def test_up_to_epsilon_1_it_is_the_mlp(level):
+    small, alone = (make_plan(method, level, FACTS, epsilon=1.0) for method in ("auto", "mlp"))
+    assert [mechanism.name for mechanism in small.mechanisms] == ["features"]
+    assert not small.otherwise
+    assert small["features"].noise_multiplier == alone["head"].noise_multiplier
+    assert make_plan("auto", level, FACTS, epsilon=1.01).otherwise
+
+
 @pytest.mark.parametrize("level", LEVELS[1:], ids=str)
 def test_each_branch_costs_what_was_asked_at_half_of_delta(level):
     plan = make_plan("auto", level, FACTS, epsilon=8.0, delta=1e-4)

@@ -20,10 +20,10 @@ from graphveil.methods.plans import Settings
 class Auto(DPDGC):
     """DPDGC where the graph pays, and otherwise DP-MLP with nearly the whole budget.
 
-    Where attributes are private and batches are full: a classifier of features is trained
-    with a part of the budget, a small release tells whether neighbours know better, and the rest goes either to
-    DPDGC's tables or into more training of that classifier. Elsewhere this is DPDGC with its default table: with
-    public attributes the head learns for free whether Z helps.
+    Where attributes are private and batches are full: a classifier of features is trained with a part of the budget, a
+    small release tells whether neighbours know better, and the rest goes either to DPDGC's tables or into more
+    training of that classifier. Where the graph never paid (`plans.auto`) features get everything at once. Elsewhere
+    this is DPDGC with its default table: with public attributes the head learns for free whether Z helps.
 
     Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
 
