@@ -112,20 +112,29 @@ def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool =
 
 # Neighbours up to which `neighbor_margins` counts degrees where no promise bounds them.
 COUNTED_DEGREE = 64
+# What the five sums of `neighbor_margins` move by in their units: how neighbours vote has the most to tell.
+_EMPHASIS = (0.4, 0.4, 1.0, 0.6, 0.4)
 
 
 def neighbor_margins(level: Level, *, in_training: bool = True) -> float:
-    """The four sums of `methods.choice`: wrong nodes, how their neighbours vote, with which weight, and degrees.
+    """The five sums of `methods.choice`, in their units, together.
 
-    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing. N_k: the
-    sums move by 1, 4 + k, 2 + k and 1 + k / 64; node level, with weights of at most 1/D: by 1, 6, 4 and 2.
+    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing.
     """
-    if not protects_attributes(level) or not in_training:
-        return 0.0
+    return math.hypot(*_EMPHASIS) if protects_attributes(level) and in_training else 0.0
+
+
+def neighbor_margin_units(level: Level) -> tuple[float, ...]:
+    """The bound of each sum over what it moves by in its unit: wrong nodes, wrong ones with shaken weights, how the
+    neighbours of wrong ones vote, with which weight, and degrees.
+
+    docs/theory.md section 5.5. N_k: 1, 1, 4 + k, 2 + k and 1 + k / 64; node level, with weights of at most 1/D: 1, 1,
+    6, 4 and 2.
+    """
+    bounds: tuple[float, ...] = (1, 1, 6, 4, 2)
     if isinstance(level, KNeighbor):
-        k = level.k
-        return math.hypot(1, 4 + k, 2 + k, 1 + k / COUNTED_DEGREE)
-    return math.hypot(1, 6, 4, 2)
+        bounds = (1, 1, 4 + level.k, 2 + level.k, 1 + level.k / COUNTED_DEGREE)
+    return tuple(bound / moved for bound, moved in zip(bounds, _EMPHASIS, strict=True))
 
 
 def co_reader_margins(level: KNeighbor, *, in_training: bool = True) -> float:

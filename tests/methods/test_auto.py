@@ -1,6 +1,7 @@
 """The paid choice: both branches, their plans and certificates, and what a branching plan costs."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -113,13 +114,28 @@ def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     assert new.shape == (2, 2)
 
 
-@pytest.mark.parametrize("level", LEVELS, ids=str)
-def test_up_to_epsilon_1_it_is_the_mlp(level):
-    small, alone = (make_plan(method, level, FACTS, epsilon=1.0) for method in ("auto", "mlp"))
-    assert [mechanism.name for mechanism in small.mechanisms] == ["features"]
-    assert not small.otherwise
-    assert small["features"].noise_multiplier == alone["head"].noise_multiplier
-    assert make_plan("auto", level, FACTS, epsilon=1.01).otherwise
+UNHEARD = [(gv.KNeighbor(1), 1.0), (gv.KNeighbor(25), 2.0), (gv.Node(100), 4.0)]
+
+
+@pytest.mark.parametrize(("level", "epsilon"), UNHEARD, ids=str)
+def test_where_nothing_could_be_heard_it_is_the_mlp(level, epsilon):
+    plan, alone = (make_plan(method, level, FACTS, epsilon=epsilon) for method in ("auto", "mlp"))
+    assert [mechanism.name for mechanism in plan.mechanisms] == ["features"]
+    assert not plan.otherwise
+    assert plan["features"].noise_multiplier == alone["head"].noise_multiplier
+    assert make_plan("auto", level, FACTS, epsilon=4 * epsilon).otherwise
+
+
+@pytest.mark.parametrize("epsilon", [4.0, 16.0])
+def test_many_nodes_take_fewer_first_steps(epsilon):
+    few, many = (
+        make_plan("auto", gv.KNeighbor(1), replace(FACTS, nodes=2 * n, train_nodes=n), epsilon=epsilon)
+        for n in (4999, 5000)
+    )
+    alone = make_plan("mlp", gv.KNeighbor(1), FACTS, epsilon=epsilon)["head"].steps
+    assert few["features"].steps == few["more features"].steps == alone
+    assert many["more features"].steps == max(200, alone)
+    assert many["features"].steps == round(0.32 * many["more features"].steps)
 
 
 @pytest.mark.parametrize("level", LEVELS[1:], ids=str)

@@ -242,12 +242,13 @@ MARGIN_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(2)
 
 
 def margins(A, labels, guesses, train, level):
-    """What `methods.choice` releases, by the code that releases it."""
+    """What `methods.choice` releases, by the code that releases it; guesses of the model and of its shaken copies."""
     masks = {"train_mask": train, "val_mask": np.zeros_like(train), "test_mask": ~train}
     links = sp.csr_array(A.astype(np.float32))
     graph = Graph.from_scipy(links, np.zeros((len(A), 1)), labels, directed=True, num_classes=3, **masks)
     data = Inputs(graph, graph.to_scipy(), "cpu")
-    return neighbor_margins(data, torch.eye(3)[torch.from_numpy(guesses)], level).numpy()
+    opinions, *shaken = torch.eye(3)[torch.from_numpy(guesses)]
+    return neighbor_margins(data, opinions, shaken, level).numpy()
 
 
 @pytest.mark.parametrize("level", MARGIN_LEVELS, ids=name)
@@ -257,11 +258,11 @@ def test_neighbor_margins(level):
     for pair in random_pairs(level, nodes, 150, seed=8):
         if isinstance(level, Node) and max(pair.before.sum(0).max(), pair.after.sum(0).max()) > level.max_degree:
             continue
-        guesses = rng.integers(3, size=nodes)
+        guesses = rng.integers(3, size=(3, nodes))
         train = rng.random(nodes) < rng.choice([0.5, 1.0])
         train[:2] = True
         after = guesses.copy()
-        after[pair.replaced] = rng.integers(3)
+        after[:, pair.replaced] = rng.integers(3, size=3)
         inside = bool(train[pair.replaced])
         moved = np.linalg.norm(
             margins(pair.after, pair.labels_after, after, train, level)
@@ -279,11 +280,23 @@ def test_margins_without_weights_are_caught(level, monkeypatch):
     monkeypatch.setattr("graphveil.methods.choice.np.minimum", lambda a, b: np.ones_like(b))
     hub = np.zeros((14, 14), dtype=int)
     hub[1 : 1 + (level.max_degree if isinstance(level, Node) else 13), 0] = 1
-    labels, guesses = np.ones(14, dtype=np.int64), np.zeros(14, dtype=np.int64)
+    labels, guesses = np.ones(14, dtype=np.int64), np.zeros((2, 14), dtype=np.int64)
     turned = labels.copy()
     turned[0] = 0
     train = np.ones(14, dtype=bool)
     moved = np.linalg.norm(margins(hub, turned, guesses, train, level) - margins(hub, labels, guesses, train, level))
+    assert moved > sensitivity.neighbor_margins(level)
+
+
+def test_margins_in_other_units_are_caught(monkeypatch):
+    """The broken twin: sums as they are, with the noise of sums in their units."""
+    monkeypatch.setattr("graphveil.methods.choice.neighbor_margin_units", lambda level: (1.0,) * 5)
+    level, train = KNeighbor(1), np.ones(4, dtype=bool)
+    pair = np.zeros((4, 4), dtype=int)
+    pair[0, 1] = pair[1, 0] = 1
+    labels, guesses = np.array([0, 0, 0, 0]), np.array([[1, 1, 1, 1], [1, 1, 1, 1]])
+    turned = np.array([1, 0, 0, 0])
+    moved = np.linalg.norm(margins(pair, turned, guesses, train, level) - margins(pair, labels, guesses, train, level))
     assert moved > sensitivity.neighbor_margins(level)
 
 

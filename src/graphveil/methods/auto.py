@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms import Ledger
-from graphveil.methods.choice import co_reader_margins, graph_pays, neighbor_margins
+from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import Fusion
@@ -47,13 +48,19 @@ class Auto(DPDGC):
         if "choice" not in ledger.used:
             return super()._fit_with_table(data, ledger)
         features, opinions = self._opinions(data, ledger)
-        directed, level = ledger.plan.facts.directed, ledger.plan.level
-        sums = co_reader_margins(data, opinions) if directed else neighbor_margins(data, opinions, level)
-        sums = ledger.release("choice", sums)
-        if graph_pays(sums, ledger.plan):
+        if self._graph_pays(data, ledger, features, opinions):
             return self._fuse(data, ledger, features, opinions)
         ledger.turn()
         return self._leave_the_graph(data, ledger, features)
+
+    def _graph_pays(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
+        plan = ledger.plan
+        if plan.facts.directed:
+            return co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), plan)
+        # Where noise is loud, Adam moves every weight by its rate at every step, in directions that are mostly noise.
+        spread = self._private_rate(data) * math.sqrt(ledger.training("features").steps)
+        others = shaken(features, data.features, spread)
+        return neighbors_pay(ledger.release("choice", neighbor_margins(data, opinions, others, plan.level)), plan)
 
     def _leave_the_graph(self, data: Inputs, ledger: Ledger, features: torch.nn.Module) -> torch.Tensor:
         """More training of features."""

@@ -1,34 +1,64 @@
-"""Whether a graph pays: a small private measurement of what neighbours say about nodes that features get wrong.
+"""Whether a graph pays: a small private measurement of what neighbours say about nodes that features get wrong, and
+of what features would gain from more budget.
 
-docs/theory.md, section 5.5, has the sensitivity. The rule was chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
+docs/theory.md, sections 5.5 and 5.6, has the sensitivities. The rule was chosen on Wisconsin87, CiteSeer, Actor, cSBM
+graphs and `benchmarks/words.py`.
 """
 
 from __future__ import annotations
 
+import copy
+import math
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 
-from graphveil.accounting import RandomizedResponse
 from graphveil.levels import Level, Node
+from graphveil.mechanisms.sparse import Rows
 from graphveil.methods.estimator import Inputs
-from graphveil.plan import Plan, Responses
-from graphveil.sensitivity import COUNTED_DEGREE
+from graphveil.methods.hearing import chance_beyond_guessing, heard
+from graphveil.plan import Plan
+from graphveil.sensitivity import COUNTED_DEGREE, neighbor_margin_units
 
-# Accuracy that the graph must promise to add before it gets a part of the budget: less is lost with that part.
-_WORTH_IT = 0.045
-# Standard deviations that do not count on a directed graph, where they grow with k and nothing else restrains them.
-_DIRECTED_DOUBT = 2
+# Accuracy that the graph must promise beyond what features gain from its part of the budget, times epsilon; and how
+# fast features lose errors with the whole budget, for what the noise in their weights costs now, times its root. The
+# less there is, the more of what features could learn is still to come.
+_WORTH_IT, _GAIN = 0.25, 10
+_SHAKEN_COPIES = 3
+# On a directed graph, where what features would gain is not measured: accuracy that the graph must promise, and
+# standard deviations that do not count. They grow with k there, and nothing else restrains them.
+_DIRECTED_WORTH_IT, _DIRECTED_DOUBT = 0.045, 2
 
 
-def neighbor_margins(data: Inputs, opinions: torch.Tensor, level: Level) -> torch.Tensor:
+@torch.no_grad()
+def shaken(model: torch.nn.Module, features: Rows, spread: float) -> list[torch.Tensor]:
+    """What copies of `model` say that have the noise in their weights twice; its standard deviation is `spread`.
+
+    Post-processing. Which noise is public, so that a fit that is taken up again sees the same.
+    """
+    source, found = torch.Generator().manual_seed(0), []
+    for _ in range(_SHAKEN_COPIES):
+        noisier = copy.deepcopy(model)
+        for weights in noisier.parameters():
+            weights.add_(torch.randn(weights.shape, generator=source).to(weights.device), alpha=spread)
+        found.append(noisier(features))
+    return found
+
+
+def neighbor_margins(
+    data: Inputs, opinions: torch.Tensor, shaken: Sequence[torch.Tensor], level: Level
+) -> torch.Tensor:
     """Sums over training nodes i and the training nodes j that they read; e_i is 1 where features are wrong about i.
 
-    (sum of e_i,  sum of w_ij e_i ([j has i's label] - [j has the label guessed for i]),  sum of w_ij e_i,
+    (sum of e_i,  sum of i's share of `shaken` opinions that are wrong,
+    sum of w_ij e_i ([j has i's label] - [j has the label guessed for i]),  sum of w_ij e_i,
     sum of min(1, degree / m)), with weights w_ij that let no node count for more than 1 in its row and its column.
+    In the units of `sensitivity.neighbor_margin_units`.
     """
     train = data.target.train
     labels = data.target.labels[train].cpu().numpy()
-    guessed = opinions[train].argmax(1).cpu().numpy()
+    guessed, *others = (each[train].argmax(1).cpu().numpy() for each in (opinions, *shaken))
     links = data.adjacency[train].matrix[:, train.cpu().numpy()].tocoo()
     i, j = links.coords
     reads = np.bincount(i, minlength=len(labels))
@@ -41,8 +71,10 @@ def neighbor_margins(data: Inputs, opinions: torch.Tensor, level: Level) -> torc
     wrong = labels != guessed
     votes = (labels[j] == labels[i]).astype(float) - (labels[j] == guessed[i])
     weights = weights * wrong[i]
-    sums = [wrong.sum(), (weights * votes).sum(), weights.sum(), np.minimum(1, reads / most).sum()]
-    return torch.tensor(sums, dtype=torch.float64)
+    wrong_shaken = np.mean([labels != other for other in others], axis=0)
+    degrees = np.minimum(1, reads / most)
+    sums = [wrong.sum(), wrong_shaken.sum(), (weights * votes).sum(), weights.sum(), degrees.sum()]
+    return torch.tensor(sums, dtype=torch.float64) / torch.tensor(neighbor_margin_units(level), dtype=torch.float64)
 
 
 def co_reader_margins(data: Inputs, opinions: torch.Tensor) -> torch.Tensor:
@@ -72,25 +104,31 @@ def _share(votes: np.ndarray, others: np.ndarray) -> np.ndarray:
     return votes / others
 
 
-def graph_pays(sums: torch.Tensor, plan: Plan) -> bool:
-    """Whether neighbours of wrongly guessed nodes vote, for their label or against it, more loudly than Z's noise.
+def neighbors_pay(sums: torch.Tensor, plan: Plan) -> bool:
+    """Whether neighbours of wrongly guessed nodes promise more than the same budget would give to features.
 
-    Post-processing of the released `sums`. What the noise of `sums` could explain does not count.
+    Post-processing of the released `neighbor_margins`. Neighbours promise what is heard of their votes, for a label or
+    against it, above Z's noise; the votes that the noise of `sums` could explain do not count. Features promise to get
+    rid of what noise in their weights costs, seen by how much worse they are with that noise twice.
     """
-    choice = plan["choice"]
-    wrong, votes, weight = sums.tolist()[:3]
-    doubt = choice.noise * (_DIRECTED_DOUBT if plan.facts.directed else 1)
-    margin = min(1.0, max(0.0, abs(votes) - doubt) / max(weight, choice.noise))
-    heard = 1.0 if plan.facts.directed else _heard(margin, float(sums[3]), plan)
-    return wrong / plan.facts.train_nodes * margin * min(1.0, heard) > _WORTH_IT
-
-
-def _heard(margin: float, degrees: float, plan: Plan) -> float:
-    """What neighbours say together, against the noise of Z."""
-    release, labels = plan["release"], plan["labels"]
-    assert isinstance(labels, Responses)
+    units = neighbor_margin_units(plan.level)
+    wrong, wrong_shaken, votes, weight, degrees = (unit * each for unit, each in zip(units, sums.tolist(), strict=True))
+    doubt, doubt_of_weight = units[2] * plan["choice"].noise, units[3] * plan["choice"].noise
+    margin = min(1.0, max(0.0, abs(votes) - doubt) / max(weight, doubt_of_weight))
+    nodes, classes, epsilon = plan.facts.train_nodes, plan.facts.classes, plan.epsilon
     most = plan.level.max_degree if isinstance(plan.level, Node) else COUNTED_DEGREE
-    degree = max(0.0, most * degrees / plan.facts.train_nodes)
-    classes = labels.classes
-    truth = RandomizedResponse(labels.epsilon, classes).truth_probability
-    return margin * degree * (truth * classes - 1) / (classes - 1) / release.noise
+    wrong = max(wrong, 1.0)
+    from_neighbors = wrong * chance_beyond_guessing(margin * heard(plan, most * max(0.0, degrees) / nodes), classes)
+    from_features = wrong * (1 - math.exp(-_GAIN / math.sqrt(epsilon) * max(0.0, wrong_shaken - wrong) / wrong))
+    return from_neighbors - from_features > _WORTH_IT / epsilon * nodes
+
+
+def co_readers_pay(sums: torch.Tensor, plan: Plan) -> bool:
+    """Whether those who read the same as a wrongly guessed node agree or disagree with it clearly enough.
+
+    Post-processing of the released `co_reader_margins`. What the noise of `sums` could explain does not count.
+    """
+    wrong, votes, weight = sums.tolist()
+    noise = plan["choice"].noise
+    margin = min(1.0, max(0.0, abs(votes) - _DIRECTED_DOUBT * noise) / max(weight, noise))
+    return wrong * margin > _DIRECTED_WORTH_IT * plan.facts.train_nodes
