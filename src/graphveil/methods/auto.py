@@ -42,6 +42,11 @@ class Auto(DPDGC):
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
 
+    def _degree_bound(self) -> int | None:
+        """Where the plan never reads the graph, no promise about it is needed."""
+        planned = self._ledger.plan.mechanisms
+        return super()._degree_bound() if any(each.name == "release" for each in planned) else None
+
     def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         if "release" not in ledger.used:
             return self._finish_without_graph(data, self._opinions(data, ledger)[0])

@@ -24,11 +24,11 @@ from graphveil.sensitivity import COUNTED_DEGREE, neighbor_margin_units
 # Accuracy that the graph must promise beyond what features gain from its part of the budget, times epsilon; and how
 # fast features lose errors with the whole budget, for what the noise in their weights costs now, times its root. The
 # less there is, the more of what features could learn is still to come.
-_WORTH_IT, _GAIN = 0.25, 10
+_WORTH_IT, _GAIN = 0.45, 10
 _SHAKEN_COPIES = 3
 # On a directed graph, where what features would gain is not measured: accuracy that the graph must promise, and
 # standard deviations that do not count. They grow with k there, and nothing else restrains them.
-_DIRECTED_WORTH_IT, _DIRECTED_DOUBT = 0.045, 2
+_DIRECTED_WORTH_IT, _DIRECTED_DOUBT = 0.045, 3
 
 
 @torch.no_grad()

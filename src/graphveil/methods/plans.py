@@ -114,12 +114,13 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spending:
-    """The mechanisms of a method, the default parts of mu^2, and what has to be assumed."""
+    """The mechanisms of a method, the default parts of mu^2, what has to be assumed, and what a choice may lead to."""
 
     mechanisms: tuple[Mechanism, ...]
     shares: Mapping[str, float]
     assumptions: tuple[str, ...] = ()
     otherwise: tuple[Mechanism, ...] = ()
+    reads_graph: bool = True
 
 
 def make_plan(
@@ -156,7 +157,7 @@ def make_plan(
     settings = replace(settings, steps=settings.steps or steps_for(epsilon))
     empty = Plan(method, level, facts, chosen_delta, ())
     spending = METHODS[method](level, facts, settings, epsilon)
-    degree = () if method == "mlp" else _degree(level, settings)
+    degree = _degree(level, settings) if spending.reads_graph else ()
     plan = replace(
         empty,
         mechanisms=spending.mechanisms,
@@ -190,8 +191,9 @@ def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     """MLP, and DP-MLP where features and labels are private; it never reads the graph."""
     del epsilon
     if not protects_attributes(level):
-        return Spending((), {})
-    return Spending((_training("head", _own_row(level, facts), facts, settings, _OWN_ROW),), {"head": 1.0})
+        return Spending((), {}, reads_graph=False)
+    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    return Spending((head,), {"head": 1.0}, reads_graph=False)
 
 
 def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -320,14 +322,15 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     """
     settings = replace(settings, table="auto")
     if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, settings, epsilon):
-        return Spending((_training("features", _own_row(level, facts), facts, settings, _OWN_ROW),), {"features": 1.0})
+        features = _training("features", _own_row(level, facts), facts, settings, _OWN_ROW)
+        return Spending((features,), {"features": 1.0}, reads_graph=False)
     found = dpdgc(level, facts, settings, epsilon)
     if not protects_attributes(level) or settings.batch_size is not None:
         return found
-    features, *rest = found.mechanisms
+    first, *rest = found.mechanisms
     more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
     if facts.train_nodes >= _MANY:
-        features, more = _with_fewer_first_steps(features, more, found.shares["features"])
+        first, more = _with_fewer_first_steps(first, more)
     if facts.directed:
         assert isinstance(level, KNeighbor)
         moved = ByKind(sensitivity.co_reader_margins(level), sensitivity.co_reader_margins(level, in_training=False))
@@ -338,7 +341,7 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     choice = GaussianRelease("choice", moved, 1.0, source)
     return replace(
         found,
-        mechanisms=(features, choice, *rest),
+        mechanisms=(first, choice, *rest),
         shares={**found.shares, "choice": 0.03},
         otherwise=(more,),
     )
@@ -355,18 +358,17 @@ def _graph_is_unheard(level: Level, facts: PublicFacts, settings: Settings, epsi
     return heard(plan, _LOUD) < 1
 
 
-def _with_fewer_first_steps(
-    features: Mechanism, more: ClippedTraining, part: float
-) -> tuple[Mechanism, ClippedTraining]:
-    """As large a part of the steps as of the budget first, so that less of its noise is left in the weights.
+def _with_fewer_first_steps(features: Mechanism, more: ClippedTraining) -> tuple[Mechanism, ClippedTraining]:
+    """A hundred steps first, so that less of their noise, which is the louder one, is left in the weights.
 
-    With 5,600 training nodes of `benchmarks/words.py`, going on from there is 0.6, 0.4 and 0 below DP-MLP at epsilon 2,
-    4 and 8; with all steps in both it is 3 below at 2. With few nodes the rate is small, and all steps in both were
-    better (CiteSeer, and 2,000 training nodes of the same).
+    With 5,600 training nodes of `benchmarks/words.py`, going on from there is about a point or less below DP-MLP (a
+    third of the steps, 4 splits: 0.6, 0.4 and 0 at epsilon 2, 4 and 8); with all steps in both it is 2 to 3 below at 2.
+    Fewer than a hundred are too few where features are small. With few nodes the rate is small, and all steps in both
+    were better (CiteSeer, and 2,000 training nodes of the same).
     """
     assert isinstance(features, ClippedTraining)
     steps = max(_STEPS_OF_MANY, more.steps)
-    return replace(features, steps=max(1, round(part * steps))), replace(more, steps=steps)
+    return replace(features, steps=_STEPS_OF_MANY // 2), replace(more, steps=steps)
 
 
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
