@@ -135,9 +135,10 @@ def test_many_nodes_take_fewer_first_steps(epsilon):
         for n in (4999, 5000)
     )
     alone = make_plan("mlp", gv.KNeighbor(1), FACTS, epsilon=epsilon)["head"].steps
-    assert few["features"].steps == few["more features"].steps == alone
-    assert many["more features"].steps == max(200, alone)
-    assert many["features"].steps == 100
+    assert few["features"].steps == few["more features"].steps == many["more features"].steps == alone
+    assert many["features"].steps == min(100, alone)
+    asked = make_plan("auto", many.level, many.facts, epsilon=epsilon, settings=Settings(steps=7))
+    assert asked["features"].steps == asked["more features"].steps == 7
 
 
 @pytest.mark.parametrize("level", LEVELS[1:], ids=str)

@@ -28,8 +28,13 @@ from graphveil.plan import (
 # Training nodes from which on features are learnt well from a smaller part of the budget.
 _MANY = 5000
 
-# Neighbours that must be heard if `auto` is to look at the graph, and its least steps where many nodes train.
-_LOUD, _STEPS_OF_MANY = 32, 200
+# Neighbours that must be heard if `auto` is to look at the graph.
+_LOUD = 32
+# Steps of `auto` before its choice, where many nodes train: the noise of more, with the smaller part of the budget,
+# stays in the weights. With 5,600 training nodes of `benchmarks/words.py` leaving the graph after them costs 0.5 to 1
+# point against DP-MLP, and 2 to 3 at epsilon 2 after all steps; after fewer, graphs with small features suffer. Few
+# nodes have a small rate, and all steps were better (CiteSeer, and 2,000 training nodes of the same).
+_FIRST_STEPS = 100
 
 # DPDGC's tables; those that need no training may be joined by +.
 UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
@@ -329,8 +334,9 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
         return found
     first, *rest = found.mechanisms
     more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
+    assert isinstance(first, ClippedTraining)
     if facts.train_nodes >= _MANY:
-        first, more = _with_fewer_first_steps(first, more)
+        first = replace(first, steps=min(_FIRST_STEPS, first.steps))
     if facts.directed:
         assert isinstance(level, KNeighbor)
         moved = ByKind(sensitivity.co_reader_margins(level), sensitivity.co_reader_margins(level, in_training=False))
@@ -356,19 +362,6 @@ def _graph_is_unheard(level: Level, facts: PublicFacts, settings: Settings, epsi
         return isinstance(level, Node) or epsilon <= 1
     plan = make_plan("dpdgc", level, facts, epsilon=epsilon, settings=replace(settings, shares={}))
     return heard(plan, _LOUD) < 1
-
-
-def _with_fewer_first_steps(features: Mechanism, more: ClippedTraining) -> tuple[Mechanism, ClippedTraining]:
-    """A hundred steps first, so that less of their noise, which is the louder one, is left in the weights.
-
-    With 5,600 training nodes of `benchmarks/words.py`, going on from there is about a point or less below DP-MLP (a
-    third of the steps, 4 splits: 0.6, 0.4 and 0 at epsilon 2, 4 and 8); with all steps in both it is 2 to 3 below at 2.
-    Fewer than a hundred are too few where features are small. With few nodes the rate is small, and all steps in both
-    were better (CiteSeer, and 2,000 training nodes of the same).
-    """
-    assert isinstance(features, ClippedTraining)
-    steps = max(_STEPS_OF_MANY, more.steps)
-    return replace(features, steps=_STEPS_OF_MANY // 2), replace(more, steps=steps)
 
 
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
