@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -14,6 +15,7 @@ from graphveil.cli import app
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm, write_graph
 from graphveil.methods import method_class
+from graphveil.methods.plans import make_plan
 
 RUNNER = CliRunner()
 GRAPH = csbm(0.5, n=200, f=6, d=4, seed=2)
@@ -91,6 +93,7 @@ def trained(tmp_path_factory):
     runs = {}
     for name, words in {
         "dpdgc": ["--table", "trained", "--level", "k-neighbor", "--k", 1],
+        "auto": ["--level", "k-neighbor", "--k", 1],
         "gap": ["--method", "gap", "--level", "edge"],
         "open": ["--method", "mlp", "--level", "none"],
     }.items():
@@ -100,7 +103,7 @@ def trained(tmp_path_factory):
     return runs
 
 
-@pytest.mark.parametrize("name", ["dpdgc", "gap", "open"])
+@pytest.mark.parametrize("name", ["dpdgc", "auto", "gap", "open"])
 def test_what_train_writes_is_verified(trained, name):
     found = call("verify", trained[name], "--json")
     assert found.exit_code == 0, found.output
@@ -117,6 +120,13 @@ def test_what_train_writes_is_verified(trained, name):
         ("dpdgc", gv.KNeighbor(0), {}),
         ("dpdgc", gv.KNeighbor(1, attributes=False), {}),
         ("dpdgc", gv.Node(9), {"row_norm": 0.5}),
+        ("dpdgc", gv.KNeighbor(2), {"table": "readers+posteriors"}),
+        ("dpdgc", gv.KNeighbor(2), {"table": "neighbors+degrees"}),
+        ("dpdgc", gv.Node(9), {"table": "degrees"}),
+        ("dpdgc", gv.Edge("undirected"), {"table": "degrees"}),
+        ("auto", gv.Edge("undirected"), {}),
+        ("auto", gv.KNeighbor(25), {}),
+        ("auto", gv.Node(9), {}),
         ("gap", gv.KNeighbor(2), {"max_degree": 9, "hops": 3}),
         ("gap", gv.Node(9), {}),
         ("dp-sage", gv.Node(9), {}),
@@ -128,8 +138,18 @@ def test_what_train_writes_is_verified(trained, name):
 )
 def test_every_methods_own_certificate_is_in_order(method, level, options):
     plan = method_class(method)(level=level, epsilon=3.0, **options).plan(GRAPH)
-    certificate = Certificate.of(plan, "test", False)
+    certificate = Certificate.of(plan.straight(), "test", False)
     assert check_certificate(certificate) == []
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 8.0])
+def test_so_is_each_branch_of_auto(directed, epsilon):
+    facts = replace(gv.Auto(level=gv.KNeighbor(1), epsilon=epsilon).plan(GRAPH).facts, directed=directed)
+    plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=epsilon)
+    assert bool(plan.otherwise) == (epsilon > 1)
+    for branch in (plan.straight(), *([plan.turned()] if plan.otherwise else [])):
+        assert check_certificate(Certificate.of(branch, "test", False)) == []
 
 
 def change_certificate(folder, change):

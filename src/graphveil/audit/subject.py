@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -62,4 +62,4 @@ class Subject:
 
     def _part(self, names: list[str] | None) -> Plan:
         chosen = tuple(m for m in self.claimed.mechanisms if names is None or m.name in names)
-        return Plan(self.claimed.method, self.claimed.level, self.claimed.facts, self.claimed.delta, chosen)
+        return replace(self.claimed, mechanisms=chosen, otherwise=())

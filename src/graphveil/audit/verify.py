@@ -20,6 +20,8 @@ from graphveil.methods.plans import Settings, make_plan
 from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Responses
 
 _TOLERANCE = 1e-6
+# Budgets with which a method that plans by epsilon plans all that it may plan.
+_FROM_SMALL_TO_LARGE = (1.0, 64.0)
 CANARIES = 20_000
 CONFIDENCE = 0.999
 
@@ -124,25 +126,20 @@ def _figures(certificate: Certificate) -> Iterator[str]:
 
 
 def _mechanisms(certificate: Certificate) -> Iterator[str]:
-    """The method's own plan at this level has these mechanisms, with these sensitivities."""
+    """One of the method's own plans at this level has these mechanisms, with these sensitivities."""
     try:
-        expected = make_plan(
-            certificate.method,
-            certificate.level,
-            certificate.facts,
-            epsilon=None if isinstance(certificate.level, Public) else 1.0,
-            delta=certificate.delta,
-            settings=_settings(certificate),
-        ).mechanisms
+        possible = list(_possible(certificate))
     except GraphveilError as error:
         yield f"certificate: {certificate.method} has no such plan ({error})"
         return
-    names, found = [m.name for m in expected], [m.name for m in certificate.mechanisms]
-    if names != found:
-        listed, wanted = (", ".join(each) or "none" for each in (found, names))
-        yield f"certificate: lists the mechanisms {listed}; the method has {wanted}"
+    found = {mechanism.name: mechanism for mechanism in certificate.mechanisms}
+    expected = next((each for each in possible if {mechanism.name for mechanism in each} == set(found)), None)
+    if expected is None:
+        wanted = " or ".join(dict.fromkeys(", ".join(m.name for m in each) or "none" for each in possible))
+        yield f"certificate: lists the mechanisms {', '.join(found) or 'none'}; the method has {wanted}"
         return
-    for ours, theirs in zip(expected, certificate.mechanisms, strict=True):
+    for ours in expected:
+        theirs = found[ours.name]
         if ours.type != theirs.type:
             yield f"certificate: {theirs.name} is a {theirs.type}; the method has a {ours.type}"
         elif _is_fixed(certificate, ours) and not (
@@ -155,14 +152,31 @@ def _mechanisms(certificate: Certificate) -> Iterator[str]:
             )
 
 
+def _possible(certificate: Certificate) -> Iterator[tuple[Mechanism, ...]]:
+    """What the method may have done: `auto` plans by epsilon, and chooses between two branches."""
+    for epsilon in (None,) if isinstance(certificate.level, Public) else _FROM_SMALL_TO_LARGE:
+        plan = make_plan(
+            certificate.method,
+            certificate.level,
+            certificate.facts,
+            epsilon=epsilon,
+            delta=certificate.delta,
+            settings=_settings(certificate),
+        )
+        yield plan.mechanisms
+        if plan.otherwise:
+            yield plan.turned().mechanisms
+
+
 def _settings(certificate: Certificate) -> Settings:
     """The settings that the mechanisms show."""
     by_name = {mechanism.name: mechanism for mechanism in certificate.mechanisms}
     trained = next((m for m in certificate.mechanisms if isinstance(m, ClippedTraining)), None)
     hops = by_name.get("hops")
     aggregation = by_name.get("aggregation")
-    tables = [name for name in ("labels", "neighbors") if name in by_name]
-    table = "+".join(tables) if tables else "trained" if "embedding" in by_name else "labels"
+    tables = [name for name in ("labels", "posteriors", "readers", "neighbors") if name in by_name]
+    # Degrees cost nothing but the release, and where attributes are public so do labels.
+    table = "+".join(tables) if tables else "trained" if "embedding" in by_name else "degrees"
     gaussian = [m for m in (hops, aggregation) if isinstance(m, GaussianRelease)]
     return Settings(
         steps=trained.steps if trained else None,
