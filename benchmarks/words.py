@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from graphveil.graph import Graph
 
 
-def words(
+def bags_of_words(
     *,
     nodes: int = 7500,
     classes: int = 8,
@@ -23,7 +23,7 @@ def words(
     """Words appear with log-odds that `strength` shifts by class in 30 % of cases; a share of `homophily` of all links
     stays within its class, the others end anywhere. 75 % of the nodes train and 10 % validate.
 
-    >>> words(nodes=50, words=9, seed=1).num_nodes
+    >>> bags_of_words(nodes=50, words=9, seed=1).num_nodes
     50
     """
     rng = np.random.default_rng(1000 + seed)

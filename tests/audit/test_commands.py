@@ -154,6 +154,12 @@ def test_so_is_each_branch_of_auto(directed, epsilon):
         assert check_certificate(Certificate.of(branch, "test", False)) == []
 
 
+def test_auto_cannot_hide_that_it_looked_at_the_graph():
+    plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH)
+    hidden = replace(plan, mechanisms=plan.mechanisms[:1], otherwise=(), alternatives=1)
+    assert "lists the mechanisms features;" in check_certificate(Certificate.of(hidden, "test", False))[0]
+
+
 def change_certificate(folder, change):
     path = folder / "certificate.json"
     data = json.loads(path.read_text())

@@ -20,8 +20,8 @@ from graphveil.methods.plans import Settings, make_plan
 from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Responses
 
 _TOLERANCE = 1e-6
-# Budgets with which a method that plans by epsilon plans all that it may plan.
-_FROM_SMALL_TO_LARGE = (1.0, 64.0)
+# Epsilon beyond which no plan changes any more.
+_LARGE = 64.0
 CANARIES = 20_000
 CONFIDENCE = 0.999
 
@@ -153,8 +153,12 @@ def _mechanisms(certificate: Certificate) -> Iterator[str]:
 
 
 def _possible(certificate: Certificate) -> Iterator[tuple[Mechanism, ...]]:
-    """What the method may have done: `auto` plans by epsilon, and chooses between two branches."""
-    for epsilon in (None,) if isinstance(certificate.level, Public) else _FROM_SMALL_TO_LARGE:
+    """What the method may have done: `auto` plans by epsilon, and chooses between two branches.
+
+    What was spent is a little less than what was asked for.
+    """
+    spent = min(certificate.epsilon, _LARGE) if certificate.epsilon > 0 else 1.0
+    for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
         plan = make_plan(
             certificate.method,
             certificate.level,

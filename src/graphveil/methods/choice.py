@@ -47,18 +47,18 @@ def shaken(model: torch.nn.Module, features: Rows, spread: float) -> list[torch.
 
 
 def neighbor_margins(
-    data: Inputs, opinions: torch.Tensor, shaken: Sequence[torch.Tensor], level: Level
+    data: Inputs, opinions: torch.Tensor, noisier: Sequence[torch.Tensor], level: Level
 ) -> torch.Tensor:
     """Sums over training nodes i and the training nodes j that they read; e_i is 1 where features are wrong about i.
 
-    (sum of e_i,  sum of i's share of `shaken` opinions that are wrong,
+    (sum of e_i,  sum of i's share of `noisier` opinions that are wrong,
     sum of w_ij e_i ([j has i's label] - [j has the label guessed for i]),  sum of w_ij e_i,
     sum of min(1, degree / m)), with weights w_ij that let no node count for more than 1 in its row and its column.
     In the units of `sensitivity.neighbor_margin_units`.
     """
     train = data.target.train
     labels = data.target.labels[train].cpu().numpy()
-    guessed, *others = (each[train].argmax(1).cpu().numpy() for each in (opinions, *shaken))
+    guessed, *others = (each[train].argmax(1).cpu().numpy() for each in (opinions, *noisier))
     links = data.adjacency[train].matrix[:, train.cpu().numpy()].tocoo()
     i, j = links.coords
     reads = np.bincount(i, minlength=len(labels))

@@ -25,12 +25,12 @@ def heard(plan: Plan, neighbors: float) -> float:
     return raised / math.sqrt(release.noise**2 + drawn)
 
 
-def chance_beyond_guessing(heard: float, classes: int) -> float:
-    """The chance that the loudest of `classes` columns is the right one, which is `heard` deviations above the others.
+def chance_beyond_guessing(above: float, classes: int) -> float:
+    """The chance that the loudest of `classes` columns is the right one, which is `above` deviations above the others.
 
     0 if it is that of a guess, 1 if it is sure.
     """
     x, step = np.linspace(-9, 9, 721, retstep=True)
     density = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
-    right = float((density * ndtr(x + heard) ** (classes - 1)).sum() * step)
+    right = float((density * ndtr(x + above) ** (classes - 1)).sum() * step)
     return (right * classes - 1) / (classes - 1)

@@ -326,7 +326,7 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     Features get the whole budget at once where the graph cannot pay.
     """
     settings = replace(settings, table="auto")
-    if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, settings, epsilon):
+    if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, epsilon):
         features = _training("features", _own_row(level, facts), facts, settings, _OWN_ROW)
         return Spending((features,), {"features": 1.0}, reads_graph=False)
     found = dpdgc(level, facts, settings, epsilon)
@@ -353,14 +353,14 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     )
 
 
-def _graph_is_unheard(level: Level, facts: PublicFacts, settings: Settings, epsilon: float) -> bool:
-    """Whether not even `_LOUD` neighbours of its class in training would raise it above Z's noise.
+def _graph_is_unheard(level: Level, facts: PublicFacts, epsilon: float) -> bool:
+    """Whether not even `_LOUD` neighbours of its class in training would raise it above Z's noise, at the defaults.
 
     On directed graphs: at node level and up to epsilon 1.
     """
     if facts.directed:
         return isinstance(level, Node) or epsilon <= 1
-    plan = make_plan("dpdgc", level, facts, epsilon=epsilon, settings=replace(settings, shares={}))
+    plan = make_plan("dpdgc", level, facts, epsilon=epsilon, settings=Settings(table="auto"))
     return heard(plan, _LOUD) < 1
 
 
