@@ -36,7 +36,7 @@ def run(quick: bool) -> Section:
         ],
     )
     for name, batch, blocks, speed, memory in (
-        ("photo", 64, 8 if quick else 20, 25.0, 20.0),
+        ("photo", 64, 20 if quick else 60, 25.0, 20.0),
         ("pubmed", 256, 4 if quick else 8, 25.0, 20.0),
     ):
         _measure(section, name, batch, blocks, speed, memory)

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from graphveil.mechanisms import NoiseSource, normals, randomness
-from graphveil.mechanisms.normals import CHUNK, RARE, CompiledNormals, TorchNormals
+from graphveil.mechanisms import NoiseSource, lane, normals
+from graphveil.mechanisms.keystream import CHUNK
+from graphveil.mechanisms.normals import RARE, CompiledNormals, TorchNormals
 
 CC = (sysconfig.get_config_var("CC") or "cc").split()
 SIZES = [0, 1, 2, 3, 7, 1000, 4097, CHUNK - 1, CHUNK + 1, 200_001]
@@ -31,9 +32,9 @@ def sources(library, monkeypatch):
     def pair(seed):
         compiled = NoiseSource(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(randomness, "fastest_normals", TorchNormals)
+            patch.setattr(lane, "fastest_normals", TorchNormals)
             plain = NoiseSource(seed)
-            plain._lanes.extend(randomness._Lane() for _ in range(1, torch.get_num_threads()))
+            plain._lanes.extend(lane.Lane() for _ in range(1, torch.get_num_threads()))
         assert (compiled.arithmetic, plain.arithmetic) == ("compiled", "torch")
         return compiled, plain
 
@@ -140,12 +141,12 @@ def test_both_refine_the_same_radii(sources, monkeypatch):
 
     def recorded(key, block, square):
         before = square.clone()
-        _refine(key, block, square)
+        refine(key, block, square)
         for place in (before != square).nonzero().flatten().tolist():
             refined.append((block, place, float(square[place])))
 
-    _refine = randomness._refine
-    monkeypatch.setattr(randomness, "_refine", recorded)
+    refine = lane.refine
+    monkeypatch.setattr(lane, "refine", recorded)
     seen = []
     for source in sources(1):
         source.normal(8_000_000)

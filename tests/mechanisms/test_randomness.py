@@ -8,7 +8,7 @@ from scipy import stats
 
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms import NoiseSource, randomness
-from graphveil.mechanisms.randomness import _refine
+from graphveil.mechanisms.lane import refine
 from privacy.checks import has_noise
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
@@ -77,7 +77,7 @@ def test_small_radii_are_refined_within_their_cell():
     grid = torch.tensor([1.0, 2.0**-20, 2.0**-30, 2.0**-52], dtype=torch.float64)
     first, second, other = grid.clone(), grid.clone(), grid.clone()
     for square, key in ((first, b"a"), (second, b"a"), (other, b"b")):
-        _refine(key, 7, square)
+        refine(key, 7, square)
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
     assert torch.equal(first[:2], grid[:2])

@@ -9,7 +9,7 @@ import torch
 
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Span
-from graphveil.mechanisms.normals import CHUNK
+from graphveil.mechanisms.keystream import CHUNK
 from graphveil.mechanisms.randomness import Draw, NoiseSource
 
 

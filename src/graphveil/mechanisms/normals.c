@@ -28,8 +28,14 @@
 #define IS_WIDE 0
 #endif
 #define EXPORTED(NAME, PARAMETERS, ARGUMENTS, BODY)    \
-    WIDE static void NAME##_wide PARAMETERS BODY       \
-    static void NAME##_everywhere PARAMETERS BODY      \
+    WIDE static void NAME##_wide PARAMETERS {          \
+        enum { wide = 1 };                             \
+        BODY                                           \
+    }                                                  \
+    static void NAME##_everywhere PARAMETERS {         \
+        enum { wide = 0 };                             \
+        BODY                                           \
+    }                                                  \
     void NAME PARAMETERS {                             \
         if (IS_WIDE)                                   \
             NAME##_wide ARGUMENTS;                     \
@@ -55,8 +61,11 @@ INLINE uint64_t as_bits(double x) {
 
 INLINE double one_to_two(uint64_t word) { return as_double((word & MANTISSA) | ONE); }
 
-/* The nearest integer, ties to even, of |x| <= 2^52: from 2^52 on doubles are integers, so adding it rounds. */
-INLINE double nearest(double x) {
+/* The nearest integer, ties to even, of |x| <= 2^52. With AVX2 that is one instruction; everywhere: from 2^52 on doubles
+ * are integers, so adding it rounds. */
+INLINE double nearest(double x, int wide) {
+    if (wide)
+        return __builtin_nearbyint(x);
     const uint64_t sign = as_bits(x) & SIGN;
     const double size = as_double(as_bits(x) ^ sign);
     return as_double(as_bits((size + 0x1p52) - 0x1p52) | sign);
@@ -106,15 +115,6 @@ INLINE void cos_sin(double t, double *cosine, double *sine) {
     *sine = as_double(as_bits(s) ^ either ^ ((q & 2) << 62));
 }
 
-/* Box and Muller 1958: sqrt(-2 ln u) times cos and sin of a uniform angle are two independent standard normals. */
-INLINE void two_normals(double u, uint64_t angle, double *first, double *second) {
-    const double radius = __builtin_sqrt(-2 * natural_log(u));
-    double cosine, sine;
-    cos_sin(one_to_two(angle), &cosine, &sine);
-    *first = radius * cosine;
-    *second = radius * sine;
-}
-
 /* Words become u = 2 - (number in [1, 2)), a multiple of 2^-52 in (0, 1]. Returns whether some u < 2^-20: then
  * 2^52 (1 - u) + 2^32 - 1 reaches the bit 2^52. */
 int graphveil_radii(uint64_t *words, size_t count) {
@@ -126,34 +126,70 @@ int graphveil_radii(uint64_t *words, size_t count) {
     return (int)(reached >> 52);
 }
 
-/* For `count` values there are (count + 1) / 2 radii and then as many angles; an odd count leaves one normal unused. */
-#define FOR_EACH_NORMAL(CHANGE)                                          \
-    {                                                                    \
-        const size_t half = (count + 1) / 2, rest = count - half;        \
-        double first, second;                                            \
-        for (size_t i = 0; i < rest; i++) {                              \
-            two_normals(radii[i], angles[i], &first, &second);           \
-            values[i] = CHANGE(values[i], first);                        \
-            values[half + i] = CHANGE(values[half + i], second);         \
-        }                                                                \
-        if (rest < half) {                                               \
-            two_normals(radii[rest], angles[rest], &first, &second);     \
-            values[rest] = CHANGE(values[rest], first);                  \
-        }                                                                \
+/* Box and Muller 1958: sqrt(-2 ln u) times cos and sin of a uniform angle are two independent standard normals. For
+ * `count` values there are (count + 1) / 2 radii and then as many angles; an odd count leaves one normal unused.
+ *
+ * Some radii at a time, in the nearest cache: two short loops keep more of their rounds under way than one long loop,
+ * in which a round waits for its own division, series and root. */
+#define AT_ONCE 256
+#define FOR_EACH_NORMAL(CHANGE)                                                                      \
+    {                                                                                                \
+        const size_t half = (count + 1) / 2, rest = count - half;                                    \
+        double radius[AT_ONCE], cosine, sine;                                                        \
+        for (size_t start = 0; start < half; start += AT_ONCE) {                                     \
+            const size_t here = half - start < AT_ONCE ? half - start : AT_ONCE;                     \
+            const size_t pairs = rest - start < here ? rest - start : here;                          \
+            for (size_t i = 0; i < here; i++)                                                        \
+                radius[i] = __builtin_sqrt(-2 * natural_log(as_double(radii[start + i])));                     \
+            for (size_t i = 0; i < pairs; i++) {                                                     \
+                cos_sin(one_to_two(angles[start + i]), &cosine, &sine);                              \
+                values[start + i] = CHANGE(values[start + i], radius[i] * cosine);                   \
+                values[half + start + i] = CHANGE(values[half + start + i], radius[i] * sine);       \
+            }                                                                                        \
+            if (pairs < here) {                                                                      \
+                cos_sin(one_to_two(angles[start + pairs]), &cosine, &sine);                          \
+                values[start + pairs] = CHANGE(values[start + pairs], radius[pairs] * cosine);       \
+            }                                                                                        \
+        }                                                                                            \
     }
 
 #define SET(value, normal) (normal)
 /* Both are rounded to integers and the sum is exact; so is a power of two as factor. */
-#define ADD(value, normal) ((nearest((value) * (1 / step)) + nearest((normal) * (std / step))) * step)
+#define ADD(value, normal) ((nearest((value) * (1 / step), wide) + nearest((normal) * (std / step), wide)) * step)
 
 EXPORTED(graphveil_normals,
-         (const double *radii, const uint64_t *angles, double *restrict values, size_t count),
+         (const uint64_t *radii, const uint64_t *angles, double *restrict values, size_t count),
          (radii, angles, values, count), FOR_EACH_NORMAL(SET))
 
 EXPORTED(graphveil_add_to_double,
-         (const double *radii, const uint64_t *angles, double *restrict values, size_t count, double std, double step),
+         (const uint64_t *radii, const uint64_t *angles, double *restrict values, size_t count, double std, double step),
          (radii, angles, values, count, std, step), FOR_EACH_NORMAL(ADD))
 
 EXPORTED(graphveil_add_to_float,
-         (const double *radii, const uint64_t *angles, float *restrict values, size_t count, double std, double step),
+         (const uint64_t *radii, const uint64_t *angles, float *restrict values, size_t count, double std, double step),
          (radii, angles, values, count, std, step), FOR_EACH_NORMAL(ADD))
+
+/* EVP_EncryptUpdate of OpenSSL, or what else encrypts `size` bytes and says how many it has `written`. */
+typedef int (*cipher)(void *state, unsigned char *out, int *written, const unsigned char *in, int size);
+
+/* Values of several chunks plus noise, without a return between them: for each, encrypted `zeros` become its words, and
+ * those its noise. Returns how many chunks are done: all, or those before the first that has a radius below 2^-20, to
+ * which nothing is added. Returns -1 if the cipher fails. */
+#define RUN_OF_CHUNKS(NAME, ADD_TO_ONE, TYPE)                                                                     \
+    ptrdiff_t NAME(cipher encrypt, void *state, const unsigned char *zeros, uint64_t *words, TYPE *const *values, \
+                   const size_t *counts, size_t chunks, double std, double step) {                                \
+        for (size_t done = 0; done < chunks; done++) {                                                            \
+            const size_t half = (counts[done] + 1) / 2;                                                           \
+            const int size = (int)(2 * half * sizeof *words);                                                     \
+            int written = 0;                                                                                      \
+            if (encrypt(state, (unsigned char *)words, &written, zeros, size) != 1 || written != size)            \
+                return -1;                                                                                        \
+            if (graphveil_radii(words, half))                                                                     \
+                return (ptrdiff_t)done;                                                                           \
+            ADD_TO_ONE(words, words + half, values[done], counts[done], std, step);                               \
+        }                                                                                                         \
+        return (ptrdiff_t)chunks;                                                                                 \
+    }
+
+RUN_OF_CHUNKS(graphveil_add_run_to_double, graphveil_add_to_double, double)
+RUN_OF_CHUNKS(graphveil_add_run_to_float, graphveil_add_to_float, float)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib.util import find_spec
 from typing import Protocol
@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 import torch
 
-# Normals at a time: large enough to amortise the calls, small enough to stay in the cache.
-CHUNK = 2**15
+from graphveil.mechanisms.keystream import CHUNK, LockFreeKeystream
+
 # Below this the grid of radii is refined; about one in a million.
 RARE = 2.0**-20
 
@@ -86,26 +86,55 @@ class TorchNormals:
 
 
 class CompiledNormals:
-    """Two passes, without Python's lock, in no memory but the words' own."""
+    """Two passes, without Python's lock, in no memory but the words' own; or a whole run of chunks in one call."""
 
     name = "compiled"
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
         self._add = {torch.float32: library.graphveil_add_to_float, torch.float64: library.graphveil_add_to_double}
+        self._add_run = {
+            torch.float32: library.graphveil_add_run_to_float,
+            torch.float64: library.graphveil_add_run_to_double,
+        }
 
     def draw(self, words: torch.Tensor, refine: Refine, out: torch.Tensor) -> None:
         u, angles = self._radii(words, refine)
         self._library.graphveil_normals(u, angles, out.data_ptr(), len(out))
 
     def add(self, words: torch.Tensor, refine: Refine, values: torch.Tensor, std: float, step: float) -> None:
-        if values.dtype not in self._add or not values.is_contiguous():
+        if not self.takes(values):
             plain = values.to(torch.float64, memory_format=torch.contiguous_format, copy=True)
             self.add(words, refine, plain, std, step)
             values.copy_(plain)
             return
         u, angles = self._radii(words, refine)
         self._add[values.dtype](u, angles, values.data_ptr(), len(values), std, step)
+
+    def takes(self, values: torch.Tensor) -> bool:
+        """Whether C can change these values where they are."""
+        return values.dtype in self._add and values.is_contiguous()
+
+    def add_run(
+        self, stream: LockFreeKeystream, key: bytes, block: int, values: Sequence[torch.Tensor], std: float, step: float
+    ) -> int:
+        """`add` for several chunks in one call, from a block of the keystream on. Returns how many chunks are done.
+
+        After fewer than all, the next one has a rare radius, and nothing is added to it. All `values` are of one type
+        that `takes` approves, and all but the last are whole chunks.
+        """
+        count = len(values)
+        done: int = self._add_run[values[0].dtype](
+            *stream.for_compiled_code(key, block),
+            (ctypes.c_void_p * count)(*[chunk.data_ptr() for chunk in values]),
+            (ctypes.c_size_t * count)(*[len(chunk) for chunk in values]),
+            count,
+            std,
+            step,
+        )
+        if done < 0:
+            raise OSError("OpenSSL did not make the keystream")
+        return done
 
     def _radii(self, words: torch.Tensor, refine: Refine) -> tuple[int, int]:
         """Addresses of the radii's u and of the words of the angles."""
@@ -125,6 +154,9 @@ def load(path: str) -> ctypes.CDLL:
     for add in (library.graphveil_add_to_float, library.graphveil_add_to_double):
         add.argtypes = (pointer, pointer, pointer, size, real, real)
         add.restype = None
+    for add in (library.graphveil_add_run_to_float, library.graphveil_add_run_to_double):
+        add.argtypes = (pointer, pointer, ctypes.c_char_p, pointer, pointer, pointer, size, real, real)
+        add.restype = ctypes.c_ssize_t
     return library
 
 

@@ -13,58 +13,25 @@ import os
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from functools import cache
 
 import torch
 from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.normals import CHUNK, RARE, between_one_and_two, fastest_normals
+from graphveil.mechanisms.keystream import BLOCKS, CHUNK
+from graphveil.mechanisms.lane import Lane
 
-_ZEROS = memoryview(bytes(8 * CHUNK))
-# AES yields two words a block. Every chunk owns as much of the keystream, so that threads do not change what is drawn.
-_BLOCKS = CHUNK // 2
 # Chunks that are worth waking a thread for: one takes 0.15 ms, and waking may take as long as a few.
 _WORTH_A_THREAD = 6
 # Chunks that a thread takes at a time: their keystream goes on without a new start.
 _IN_A_ROW = 4
 
 
-class _Lane:
-    """What one thread needs to draw a chunk."""
-
-    def __init__(self) -> None:
-        self._bytes = bytearray(8 * CHUNK + 16)
-        self._words = torch.frombuffer(self._bytes, dtype=torch.int64, count=CHUNK)
-        self._stream: CipherContext | None = None
-        self._place: tuple[bytes, int] | None = None
-        self.normals = fastest_normals()
-
-    def words(self, count: int, key: bytes, block: int) -> torch.Tensor:
-        """The keystream from a block on, whole blocks of two words, in a buffer that the next call overwrites."""
-        count += count % 2
-        if self._stream is None or self._place != (key, block):  # else the last call ended where this one begins
-            self._stream = Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
-        self._stream.update_into(_ZEROS[: 8 * count], self._bytes)
-        self._place = (key, block + count // 2)
-        return self._words[:count]
-
-
-# Given a lane, a chunk of the result and the keystream's block at which the chunk begins, fills the chunk.
-Draw = Callable[[_Lane, torch.Tensor, int], None]
-
-
-def _refine(key: bytes, block: int, square: torch.Tensor) -> None:
-    """Fill the grid below small numbers, where its width would show: with 52 bits no normal exceeds 8.5.
-
-    Rare, so each takes its 52 further bits from a keyed hash of its place in the keystream.
-    """
-    for place in (square < RARE).nonzero().flatten().tolist():
-        found = hashlib.sha256(key + f"{block} {place}".encode()).digest()
-        square[place] -= 2.0**-52 * (int.from_bytes(found[:8], "big") >> 12) * 2.0**-52
+# Given a lane, a run of chunks of the result and the keystream's block at which the run begins, fills the chunks.
+Draw = Callable[[Lane, Sequence[torch.Tensor], int], None]
 
 
 @cache
@@ -88,7 +55,7 @@ class NoiseSource:
         self.secure = seed is None
         self._key, self._block, self._process = key, 0, os.getpid()
         self._threads = torch.get_num_threads()
-        self._lanes = [_Lane()]
+        self._lanes = [Lane()]
 
     def __repr__(self) -> str:
         return f"NoiseSource({self.description})"
@@ -144,28 +111,21 @@ class NoiseSource:
     @property
     def arithmetic(self) -> str:
         """What makes normals of the keystream: "compiled", or "torch" where `normals.c` was not built."""
-        return self._lanes[0].normals.name
+        return self._lanes[0].arithmetic
 
     def uniform(self, *shape: int) -> torch.Tensor:
         """float64 in (0, 1), neither end included."""
         out = torch.empty(math.prod(shape), dtype=torch.float64)
-
         self._each(out.split(CHUNK), self._draw_uniform)
         return out.reshape(shape)
 
-    def _draw_uniform(self, lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-        units = between_one_and_two(lane.words(len(chunk), self._key, block))
-        torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
+    def _draw_uniform(self, lane: Lane, chunks: Sequence[torch.Tensor], block: int) -> None:
+        lane.uniforms(chunks, self._key, block)
 
     def normal(self, *shape: int) -> torch.Tensor:
         """float64 standard normals."""
         out = torch.empty(math.prod(shape), dtype=torch.float64)
-
-        def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            words = lane.words(len(chunk), self._key, block)
-            lane.normals.draw(words, partial(_refine, self._key, block), chunk)
-
-        self._each(out.split(CHUNK), draw)
+        self._each(out.split(CHUNK), lambda lane, chunks, block: lane.normals(chunks, self._key, block))
         return out.reshape(shape)
 
     def add_normals(self, flat: torch.Tensor, std: float, step: float) -> None:
@@ -173,11 +133,7 @@ class NoiseSource:
         self._each(flat.split(CHUNK), self._adding(std, step))
 
     def _adding(self, std: float, step: float) -> Draw:
-        def draw(lane: _Lane, chunk: torch.Tensor, block: int) -> None:
-            words = lane.words(len(chunk), self._key, block)
-            lane.normals.add(words, partial(_refine, self._key, block), chunk, std, step)
-
-        return draw
+        return lambda lane, chunks, block: lane.add(chunks, self._key, block, std, step)
 
     def entries(self, part: torch.Tensor) -> int:
         """How many entries the value has that this tensor is all of; see `graphveil.distributed` for other sources."""
@@ -194,21 +150,20 @@ class NoiseSource:
         """
         if self.secure and self._process != os.getpid():  # a fork is a copy: both would draw the same noise
             self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
-        first = self._block + _BLOCKS * skipped
-        self._block += _BLOCKS * (len(chunks) if of is None else of)
+        first = self._block + BLOCKS * skipped
+        self._block += BLOCKS * (len(chunks) if of is None else of)
         threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
-        self._lanes.extend(_Lane() for _ in range(threads - len(self._lanes)))
+        self._lanes.extend(Lane() for _ in range(threads - len(self._lanes)))
         places = range(len(chunks))
         left = deque(places[i : i + _IN_A_ROW] for i in places[::_IN_A_ROW])  # safe to share between threads
 
-        def run(lane: _Lane) -> None:
+        def run(lane: Lane) -> None:
             while left:
                 try:
                     row = left.popleft()
                 except IndexError:  # another thread was faster
                     return
-                for place in row:
-                    draw(lane, chunks[place], first + place * _BLOCKS)
+                draw(lane, chunks[row.start : row.stop], first + row.start * BLOCKS)
 
         # The calling thread begins at once; a helper that wakes up late finds less to do, or nothing.
         helping = [_helpers(threads - 1).submit(run, lane) for lane in self._lanes[1:threads]]

@@ -1,0 +1,120 @@
+"""The AES-256 counter-mode keystream as random words.
+
+The same keystream twice: by the OpenSSL that Python itself is linked to, which works without Python's lock, so that
+threads draw at the same time, and by the package `cryptography`, which is always there but holds the lock.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib.util import find_spec
+
+import torch
+from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+
+# Words at a time: large enough to amortise the calls, small enough to stay in the cache.
+CHUNK = 2**15
+
+_BYTES = 8  # of a word
+_BLOCK = 16  # bytes that the cipher makes at a time
+# Every chunk owns as much of the keystream, so that threads do not change what is drawn.
+BLOCKS = CHUNK * _BYTES // _BLOCK
+_ZEROS = bytes(_BYTES * CHUNK)
+
+
+class Keystream(ABC):
+    """One thread's way to random words."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray(_BYTES * CHUNK + _BLOCK)  # `cryptography` wants room for a block more
+        self._words = torch.frombuffer(self._buffer, dtype=torch.int64, count=CHUNK)
+        self._place: tuple[bytes, int] | None = None
+
+    def words(self, count: int, key: bytes, block: int) -> torch.Tensor:
+        """The keystream from a block on, whole blocks of two words, in a buffer that the next call overwrites."""
+        count += count % 2
+        if self._place != (key, block):  # else the last call ended where this one begins
+            self._seek(key, block)
+        self._go_on(_BYTES * count)
+        self._place = (key, block + count * _BYTES // _BLOCK)
+        return self._words[:count]
+
+    def _seek(self, key: bytes, block: int) -> None:
+        assert len(key) == 32  # OpenSSL would read beyond a shorter one
+        self._place = None  # until somebody knows it
+        self._begin(key, block.to_bytes(_BLOCK, "big"))
+
+    @abstractmethod
+    def _begin(self, key: bytes, counter: bytes) -> None: ...
+
+    @abstractmethod
+    def _go_on(self, size: int) -> None:
+        """The next `size` bytes into the buffer."""
+
+
+class PackagedKeystream(Keystream):
+    """By the package `cryptography`."""
+
+    _stream: CipherContext
+
+    def _begin(self, key: bytes, counter: bytes) -> None:
+        self._stream = Cipher(algorithms.AES(key), modes.CTR(counter)).encryptor()
+
+    def _go_on(self, size: int) -> None:
+        self._stream.update_into(memoryview(_ZEROS)[:size], self._buffer)
+
+
+class LockFreeKeystream(Keystream):
+    """By OpenSSL's own functions (its manual's page EVP_EncryptInit), which ctypes calls without Python's lock."""
+
+    def __init__(self, openssl: ctypes.CDLL) -> None:
+        super().__init__()
+        self._openssl, self._cipher = openssl, openssl.EVP_aes_256_ctr()
+        self._context = openssl.EVP_CIPHER_CTX_new()
+        if not self._cipher or not self._context:
+            raise OSError("OpenSSL has no AES-256 in counter mode")
+        weakref.finalize(self, openssl.EVP_CIPHER_CTX_free, self._context)
+        self._out, self._written = self._words.data_ptr(), ctypes.c_int()
+
+    def _begin(self, key: bytes, counter: bytes) -> None:
+        if self._openssl.EVP_EncryptInit_ex(self._context, self._cipher, None, key, counter) != 1:
+            raise OSError("OpenSSL did not take the key")
+
+    def _go_on(self, size: int) -> None:
+        done = self._openssl.EVP_EncryptUpdate(self._context, self._out, self._written, _ZEROS, size)
+        if done != 1 or self._written.value != size:
+            raise OSError("OpenSSL did not make the keystream")
+
+    def for_compiled_code(self, key: bytes, block: int) -> tuple[object, ...]:
+        """The keystream from a block on, as `normals.c` takes it: a cipher, its state, zeros, and a place for words."""
+        self._seek(key, block)
+        return ctypes.cast(self._openssl.EVP_EncryptUpdate, ctypes.c_void_p), self._context, _ZEROS, self._out
+
+
+@cache
+def openssl() -> ctypes.CDLL | None:
+    """The OpenSSL of Python's own hashes, if its functions are at hand and make the keystream of `cryptography`."""
+    spec = find_spec("_hashlib")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        library = ctypes.CDLL(spec.origin)
+        pointer, number = ctypes.c_void_p, ctypes.c_int
+        library.EVP_aes_256_ctr.restype = library.EVP_CIPHER_CTX_new.restype = pointer
+        library.EVP_CIPHER_CTX_free.argtypes, library.EVP_CIPHER_CTX_free.restype = (pointer,), None
+        library.EVP_EncryptInit_ex.argtypes = (pointer, pointer, pointer, ctypes.c_char_p, ctypes.c_char_p)
+        library.EVP_EncryptUpdate.argtypes = (pointer, pointer, ctypes.POINTER(number), ctypes.c_char_p, number)
+        found = LockFreeKeystream(library)
+        place = (64, bytes(range(32)), 2**32 - 7)  # the counter carries over into its next word
+        return library if torch.equal(found.words(*place), PackagedKeystream().words(*place)) else None
+    except (OSError, AttributeError):
+        return None
+
+
+def fastest_keystream() -> Keystream:
+    """For one thread."""
+    library = openssl()
+    return PackagedKeystream() if library is None else LockFreeKeystream(library)
