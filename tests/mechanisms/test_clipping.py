@@ -95,7 +95,7 @@ def test_blocks_do_not_change_a_fit(monkeypatch):
         return model.fit(graph).logits_
 
     whole = fitted()
-    monkeypatch.setattr(training, "_ROWS_AT_ONCE", 50)
+    monkeypatch.setattr(training, "ROWS_AT_ONCE", 50)
     torch.testing.assert_close(fitted(), whole, rtol=1e-4, atol=1e-5)
 
 

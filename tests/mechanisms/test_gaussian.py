@@ -29,7 +29,7 @@ def test_noise_has_the_planned_scale_around_the_value(std):
 
 def test_results_lie_on_the_public_lattice_whatever_the_value():
     for value in (torch.full((1000,), 1 / 3), torch.full((1000,), math.pi * 1e-12), torch.zeros(1000)):
-        noisy = add_gaussian(value, 1.0, 0.7, NoiseSource(seed=2))
+        noisy = add_gaussian(value.double(), 1.0, 0.7, NoiseSource(seed=2))
         steps = noisy / lattice_step(0.7)
         assert torch.equal(steps, steps.round())
 
@@ -48,7 +48,16 @@ def test_rounding_is_paid_for_with_noise():
 
 def test_nothing_to_protect_needs_no_noise():
     value = torch.randn(10)
-    assert torch.equal(add_gaussian(value, 0.0, 0.0, NoiseSource(seed=0)), value.double())
+    assert torch.equal(add_gaussian(value, 0.0, 0.0, NoiseSource(seed=0)), value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_shorter_types_are_rounded_after_the_noise(dtype):
+    """Post-processing of the same release in float64, whose lattice the noise lies on."""
+    value = torch.randn(400, 100, generator=torch.Generator().manual_seed(0)).to(dtype)
+    noisy, exact = (add_gaussian(v, 1.0, 0.7, NoiseSource(seed=1)) for v in (value, value.double()))
+    assert noisy.dtype == dtype
+    assert torch.equal(noisy, exact.to(dtype))
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1e30])

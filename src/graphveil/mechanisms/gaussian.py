@@ -28,13 +28,13 @@ def lattice_step(std: float) -> float:
 
 
 def add_gaussian(value: torch.Tensor, sensitivity: float, std: float, source: NoiseSource) -> torch.Tensor:
-    """`value` plus independent Gaussian noise, in float64, on the lattice.
+    """`value` plus independent Gaussian noise on the lattice, in the value's own type.
 
     Formal guarantee: if adjacent inputs differ by at most `sensitivity` in L2, the output is dominated by a Gaussian
     mechanism of mu = sensitivity / std. Rounding moves the inputs apart by at most sqrt(entries) steps; the noise is
     drawn that much larger (parts per million) to pay for it. docs/theory.md, section 8, says what is left.
     """
-    out = value.detach().to("cpu", torch.float64, copy=True).contiguous()
+    out = value.detach().to("cpu", copy=True).contiguous()
     add_gaussian_([out], sensitivity, std, source)
     return out.to(value.device)
 

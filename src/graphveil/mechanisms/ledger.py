@@ -73,7 +73,7 @@ class Ledger:
         def draw() -> torch.Tensor:
             mechanism = self._book(name, GaussianRelease)
             assert isinstance(mechanism, GaussianRelease)
-            return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+            return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source)
 
         def fits(found: torch.Tensor) -> bool:
             return found.shape == value.shape and found.dtype == value.dtype and bool(found.isfinite().all())
@@ -91,7 +91,7 @@ class Ledger:
         mechanism = self.plan[name]
         if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
             raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
-        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source).to(value.dtype)
+        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source)
 
     def training(self, name: str) -> ClippedTraining:
         """What a training has to keep to: its steps, sampling rate and clipping norm."""

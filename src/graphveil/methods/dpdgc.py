@@ -25,7 +25,7 @@ from graphveil.methods.networks import (
 )
 from graphveil.methods.plans import Settings
 from graphveil.methods.tables import Tables, clip_rows, noise_of, own_width, readable, widths
-from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
+from graphveil.methods.training import ROWS_AT_ONCE, Logits, all_logits, cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
@@ -260,7 +260,8 @@ class DPDGC(NodeClassifier):
         )
         with torch.no_grad():
             # In double precision the norm is held to 1e-16; a hair below the bound absorbs what is left.
-            W = normalize_rows(layer.weight.double(), self.row_norm * (1 - 1e-6)).float()
+            blocks, norm = layer.weight.split(ROWS_AT_ONCE), self.row_norm * (1 - 1e-6)
+            W = torch.cat([normalize_rows(rows.double(), norm).float() for rows in blocks])
             self._table, self._bias = W, layer.bias.detach()
             return normalize_rows(ledger.release("release", data.adjacency.times(W)) + self._bias)
 

@@ -163,4 +163,4 @@ def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:
 
 def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:
     """Rows scaled to this norm; a zero row stays zero."""
-    return norm * table / table.norm(dim=1, keepdim=True).clamp_min(1e-12)
+    return table * (norm / table.norm(dim=1, keepdim=True).clamp_min(1e-12))

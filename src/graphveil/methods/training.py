@@ -20,7 +20,7 @@ from graphveil.stages import Stages
 _WORTH_THREADS = 4_000_000
 # Rows of a full batch that are worked on at a time: 16,384 rows of a layer's 64 numbers are 4 MiB, so what one
 # operation makes is in the cache for the next, however large the graph is.
-_ROWS_AT_ONCE = 2**14
+ROWS_AT_ONCE = 2**14
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
@@ -119,7 +119,7 @@ def train_privately(
     model.eval()  # dropout would only add noise to noise
     mean = RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
-    blocks = target.blocks(_ROWS_AT_ONCE)
+    blocks = target.blocks(ROWS_AT_ONCE)
     over_blocks = BlockwiseSums(model, blocks, planned.clip)
 
     def row_losses(rows: torch.Tensor) -> torch.Tensor:
@@ -152,9 +152,11 @@ def train_privately(
 @torch.no_grad()
 def all_logits(logits: Logits, nodes: int, device: torch.device) -> torch.Tensor:
     """The logits of all nodes, some rows at a time."""
-    if nodes <= _ROWS_AT_ONCE:
+    if nodes <= ROWS_AT_ONCE:
         return logits(None)
-    return torch.cat([logits(rows) for rows in torch.arange(nodes, device=device).split(_ROWS_AT_ONCE)])
+    # Each index of its own, which ends with its turn: what is kept for an index is kept as long as the index lives.
+    blocks = range(0, nodes, ROWS_AT_ONCE)
+    return torch.cat([logits(torch.arange(i, min(i + ROWS_AT_ONCE, nodes), device=device)) for i in blocks])
 
 
 @contextmanager
