@@ -16,8 +16,6 @@ from benchmarks.result import Result, Section
 from benchmarks.step_watch import Event, StepTimes, watching
 
 _DEGREE, _FEATURES, _HIDDEN, _STEPS = 20, 16, 64, 4
-# Of all sizes. A long fit is less likely to fall between other work of the machine, so there must be many chances.
-_ROUNDS = 8
 _MOST = 2.2
 _LIMIT_GIB = 12.0
 
@@ -37,8 +35,10 @@ class Measured:
 def run(quick: bool) -> Section:
     top = 125_000 if quick else 1_000_000
     sizes = [top // part for part in (8, 4, 2, 1)]
-    rounds = [[in_fresh_process(measure, nodes) for nodes in sizes] for _ in range(_ROUNDS)]
-    found = [_best(same_size) for same_size in zip(*rounds, strict=True)]
+    # A long fit is less likely to fall between other work of the machine, so it needs more chances.
+    rounds = 4 if quick else 8
+    measured = [[in_fresh_process(measure, nodes) for nodes in sizes] for _ in range(rounds)]
+    found = [_best(same_size) for same_size in zip(*measured, strict=True)]
     section = Section(
         "(c) Growth per doubling",
         [result for small, large in pairwise(found) for result in _compare(small, large)],
@@ -46,7 +46,7 @@ def run(quick: bool) -> Section:
             f"A random graph in which every node has {_DEGREE} neighbours, {_FEATURES} features, hidden size "
             f"{_HIDDEN}, `DPDGC` at KNeighbor(1), epsilon 16, {_STEPS} + {_STEPS} full-batch steps. In these rows "
             "`ours` is the larger size, `peer` the smaller, and the ratio the growth.",
-            f"Every measurement has a process of its own. Sizes take turns, {_ROUNDS} times, and the best time counts: "
+            f"Every measurement has a process of its own. Sizes take turns, {rounds} times, and the best time counts: "
             "what else runs on the machine can only add to it.",
             "A step is the median of its fit's complete ones. The fit is all that `fit` does: calibration, preparation "
             "of the graph, all steps, the release, the predictions. Memory is the highest resident set, less what the "

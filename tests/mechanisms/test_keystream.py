@@ -43,6 +43,22 @@ def test_a_whole_chunk(stream):
     assert torch.equal(stream.words(CHUNK, KEY, 5), PackagedKeystream().words(CHUNK, KEY, 5))
 
 
+def test_more_than_a_chunk_is_refused(stream):
+    with pytest.raises(AssertionError):
+        stream.words(CHUNK + 1, KEY, 0)
+
+
+def test_after_a_failure_the_place_is_sought_anew(stream, monkeypatch):
+    expected = stream.words(4, KEY, 2).clone()
+    stream.words(4, KEY, 0)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(stream), "_go_on", lambda self, size: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            stream.words(4, KEY, 2)
+    stream._go_on(8)  # it had written some words
+    assert torch.equal(stream.words(4, KEY, 2), expected)
+
+
 def test_a_key_of_another_length_is_refused(stream):
     for key in (KEY[:24], KEY[:31], KEY + KEY):
         with pytest.raises(AssertionError):

@@ -64,6 +64,11 @@ def test_values_that_c_cannot_change_are_left_to_python(lane, chunks):
     assert (chunks != 0).all()
 
 
+def test_a_chunk_that_is_too_long_is_refused(lane):
+    with pytest.raises(AssertionError):
+        lane.add([torch.zeros(CHUNK + 1)], KEY, 0, STD, STEP)
+
+
 @pytest.mark.parametrize(("answer", "written"), [(0, 8 * CHUNK), (1, 8 * CHUNK - 16)])
 def test_a_cipher_that_fails_adds_nothing(lane, monkeypatch, answer, written):
     @ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4, ctypes.c_int)

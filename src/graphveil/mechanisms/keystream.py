@@ -35,16 +35,18 @@ class Keystream(ABC):
 
     def words(self, count: int, key: bytes, block: int) -> torch.Tensor:
         """The keystream from a block on, whole blocks of two words, in a buffer that the next call overwrites."""
+        assert count <= CHUNK  # OpenSSL would write beyond the buffer
         count += count % 2
         if self._place != (key, block):  # else the last call ended where this one begins
             self._seek(key, block)
+        self._place = None  # unknown, should the next line fail
         self._go_on(_BYTES * count)
         self._place = (key, block + count * _BYTES // _BLOCK)
         return self._words[:count]
 
     def _seek(self, key: bytes, block: int) -> None:
         assert len(key) == 32  # OpenSSL would read beyond a shorter one
-        self._place = None  # until somebody knows it
+        self._place = None
         self._begin(key, block.to_bytes(_BLOCK, "big"))
 
     @abstractmethod

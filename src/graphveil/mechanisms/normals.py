@@ -124,6 +124,7 @@ class CompiledNormals:
         that `takes` approves, and all but the last are whole chunks.
         """
         count = len(values)
+        assert max(map(len, values)) <= CHUNK  # the words would not fit into their buffer
         done: int = self._add_run[values[0].dtype](
             *stream.for_compiled_code(key, block),
             (ctypes.c_void_p * count)(*[chunk.data_ptr() for chunk in values]),
