@@ -18,29 +18,41 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
-/* A loop is compiled twice, for every processor of the family and for those with AVX2 and FMA, and the processor is
- * asked at each call. normals.py finds the loop by its name: whoever changes its parameters must change its name. */
-#if defined(__x86_64__) && !defined(ONLY_EVERYWHERE)
+/* A loop is compiled three times, for every processor of the family, for those with AVX2 and FMA and for those with
+ * AVX-512, and the processor is asked at each call. -DWIDEST=1 leaves out the last, 0 the last two. normals.py finds the
+ * loop by its name: whoever changes its parameters must change its name. */
+#ifndef WIDEST
+#define WIDEST 2
+#endif
+#ifdef __x86_64__
 #define WIDE __attribute__((target("avx2,fma")))
-#define IS_WIDE (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+#define WIDER __attribute__((target("avx512f,avx512dq,fma")))
+#define HAS(FEATURE) __builtin_cpu_supports(FEATURE)
 #else
 #define WIDE
-#define IS_WIDE 0
+#define WIDER
+#define HAS(FEATURE) 0
 #endif
-#define EXPORTED(NAME, PARAMETERS, ARGUMENTS, BODY)    \
-    WIDE static void NAME##_wide PARAMETERS {          \
-        enum { wide = 1 };                             \
-        BODY                                           \
-    }                                                  \
-    static void NAME##_everywhere PARAMETERS {         \
-        enum { wide = 0 };                             \
-        BODY                                           \
-    }                                                  \
-    void NAME PARAMETERS {                             \
-        if (IS_WIDE)                                   \
-            NAME##_wide ARGUMENTS;                     \
-        else                                           \
-            NAME##_everywhere ARGUMENTS;               \
+#define EXPORTED(NAME, PARAMETERS, ARGUMENTS, BODY)                        \
+    WIDER static void NAME##_wider PARAMETERS {                            \
+        enum { wide = 1 };                                                 \
+        BODY                                                               \
+    }                                                                      \
+    WIDE static void NAME##_wide PARAMETERS {                              \
+        enum { wide = 1 };                                                 \
+        BODY                                                               \
+    }                                                                      \
+    static void NAME##_everywhere PARAMETERS {                             \
+        enum { wide = 0 };                                                 \
+        BODY                                                               \
+    }                                                                      \
+    void NAME PARAMETERS {                                                 \
+        if (WIDEST > 1 && HAS("avx512f") && HAS("avx512dq") && HAS("fma")) \
+            NAME##_wider ARGUMENTS;                                        \
+        else if (WIDEST > 0 && HAS("avx2") && HAS("fma"))                  \
+            NAME##_wide ARGUMENTS;                                         \
+        else                                                               \
+            NAME##_everywhere ARGUMENTS;                                   \
     }
 
 static const uint64_t MANTISSA = UINT64_C(0x000FFFFFFFFFFFFF); /* 52 bits */
