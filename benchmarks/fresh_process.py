@@ -1,17 +1,48 @@
-"""A function in a process of its own, so that its memory is not mixed with what ran before."""
+"""Functions in processes of their own, so that their memory is not mixed with what ran before."""
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import ParamSpec, TypeVar
+from multiprocessing.connection import Connection
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+# Ends a function's turn, and returns when it has the next one.
+Wait = Callable[[], None]
+
+_CONTEXT = multiprocessing.get_context("spawn")
+
 
 def in_fresh_process(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    with ProcessPoolExecutor(max_workers=1, mp_context=_CONTEXT) as pool:
         return pool.submit(function, *args, **kwargs).result()
+
+
+def take_turns(function: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> list[R]:
+    """`function(wait, *call)` for each call, side by side, of which only one works at a time."""
+    pipes = [_CONTEXT.Pipe() for _ in calls]
+    with ProcessPoolExecutor(max_workers=len(calls), mp_context=_CONTEXT) as pool:
+        found = [pool.submit(_in_turns, theirs, function, call) for (_, theirs), call in zip(pipes, calls, strict=True)]
+        working = [ours for ours, _ in pipes]
+        while working:
+            for pipe in list(working):
+                pipe.send(None)
+                if pipe.recv():
+                    working.remove(pipe)
+        return [future.result() for future in found]
+
+
+def _in_turns(pipe: Connection, function: Callable[..., R], call: tuple[Any, ...]) -> R:
+    def wait() -> None:
+        pipe.send(False)
+        pipe.recv()
+
+    pipe.recv()
+    try:
+        return function(wait, *call)
+    finally:
+        pipe.send(True)
