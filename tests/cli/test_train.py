@@ -58,6 +58,7 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["csbm", "--level", "node", "--max-degree", "2"], "breaks this promise"),
         (["csbm", "--level", "k-neighbor", "--k", "10000"], "k = 10000"),
         (["csbm", "--directed"], "directed = True"),
+        (["nowhere.npz"], "path = 'nowhere.npz': there is no such file"),
         (["csbm", "--mmap", "."], "mmap = '.'"),
         (["csbm", "--method", "sage"], "level = 'k-neighbor'"),
     ],

@@ -167,11 +167,12 @@ def _every(text: str) -> float:
 
 def _load(name: str, root: Path | None, split_seed: int, directed: bool | None, mmap: Path | None = None) -> Graph:
     from graphveil.graph import load_dataset, read_graph
+    from graphveil.graph.reading import is_path
 
     path = Path(name)
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
-    if path.exists() or os.sep in name:
+    if is_path(name):
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap)
     if mmap is not None:
         raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables; {name} is a dataset")

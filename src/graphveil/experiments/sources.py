@@ -11,6 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Spec
 from graphveil.graph import Graph, load_dataset, read_graph
 from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files
+from graphveil.graph.reading import is_path
 
 
 def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
@@ -23,8 +24,8 @@ def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
 
 
 def named_graph(word: str, folder: Path = Path()) -> GraphRef:
-    """A file or folder, seen from `folder`, if there is one, and otherwise a dataset."""
-    if (folder / word).exists() or "/" in word or word.endswith((".npz", ".pt")):
+    """A file or folder, seen from `folder`, or a dataset."""
+    if is_path(word, folder):
         return file_graph(folder / word)
     return GraphRef(canonical_name(word))
 

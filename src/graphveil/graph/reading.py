@@ -20,6 +20,17 @@ from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import Reading, ReadReport
 
 _NO_EDGES = np.empty((2, 0), np.int32)
+_PYG_FILES = (".pt", ".pth")
+
+
+def is_path(word: str, folder: Path = Path()) -> bool:
+    """Whether a word that could be a dataset's name means a file or folder, seen from `folder`, there or not.
+
+    Example:
+        >>> is_path("mine.npz"), is_path("graphs/mine"), is_path("csbm:0.5")
+        (True, True, False)
+    """
+    return (folder / word).exists() or os.sep in word or Path(word).suffix in (".npz", *_PYG_FILES)
 
 
 def read_graph(
@@ -157,7 +168,7 @@ def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path |
         )
     if path.suffix == ".npz":
         return read_npz(path, split)
-    if path.suffix in (".pt", ".pth"):
+    if path.suffix in _PYG_FILES:
         from graphveil.graph.pyg_file import read_pt
 
         return read_pt(path, split)
