@@ -27,12 +27,14 @@ def take_turns(function: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> 
     pipes = [_CONTEXT.Pipe() for _ in calls]
     with ProcessPoolExecutor(max_workers=len(calls), mp_context=_CONTEXT) as pool:
         found = [pool.submit(_in_turns, theirs, function, call) for (_, theirs), call in zip(pipes, calls, strict=True)]
-        working = [ours for ours, _ in pipes]
+        working = [(ours, future) for (ours, _), future in zip(pipes, found, strict=True)]
         while working:
-            for pipe in list(working):
+            for pipe, future in list(working):
                 pipe.send(None)
-                if pipe.recv():
-                    working.remove(pipe)
+                while not pipe.poll(1) and not future.done():  # a process that was killed says nothing more
+                    pass
+                if future.done() or pipe.recv():
+                    working.remove((pipe, future))
         return [future.result() for future in found]
 
 
