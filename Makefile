@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 install: $(STAMP)
 
 # torch first: the pinned CPU build then satisfies every other package's range.
-$(STAMP): pyproject.toml setup.py src/graphveil/mechanisms/normals.c constraints.txt
+$(STAMP): pyproject.toml setup.py $(wildcard src/graphveil/mechanisms/*.c) constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch

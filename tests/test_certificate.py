@@ -19,9 +19,9 @@ def execute(plan, seed=0):
     for mechanism in plan.mechanisms:
         for _ in range(mechanism.uses):
             if mechanism.type == "gaussian release":
-                book.release(mechanism.name, torch.zeros(3))
+                book.release(mechanism.name, torch.zeros(3).double())
             elif mechanism.type == "clipped gradients":
-                book.noisy_sum(mechanism.name, [torch.zeros(3)])
+                book.noisy_sum(mechanism.name, [torch.zeros(3).double()])
             else:
                 book.respond(mechanism.name, torch.zeros(3, dtype=torch.long))
     return book.certificate()
@@ -103,16 +103,16 @@ def test_an_unfinished_plan_has_no_certificate():
 def test_only_planned_mechanisms_can_be_drawn():
     book = Ledger(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0), NoiseSource(seed=0))
     with pytest.raises(InvalidInput, match="mechanism = 'extra'"):
-        book.release("extra", torch.zeros(2))
+        book.release("extra", torch.zeros(2).double())
     with pytest.raises(InvalidInput, match="is a clipped gradients, not a gaussian release"):
-        book.release("head", torch.zeros(2))
+        book.release("head", torch.zeros(2).double())
     assert book.used == {"embedding": 0, "release": 0, "head": 0}
 
 
 def test_a_failed_draw_is_still_booked():
     book = Ledger(make_plan("dpdgc", KNeighbor(5), FACTS, epsilon=4.0), NoiseSource(seed=0))
     with pytest.raises(InvalidInput):
-        book.release("release", torch.tensor([float("nan")]))
+        book.release("release", torch.tensor([float("nan")]).double())
     assert book.used["release"] == 1
 
 

@@ -11,6 +11,7 @@ import math
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
+from graphveil.lattice import count_step, table_step
 from graphveil.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes
 
 
@@ -116,12 +117,18 @@ COUNTED_DEGREE = 64
 _EMPHASIS = (0.4, 0.4, 1.0, 0.6, 0.4)
 
 
-def neighbor_margins(level: Level, *, in_training: bool = True) -> float:
+def neighbor_margins(level: Level, train_nodes: int, *, in_training: bool = True) -> float:
     """The five sums of `methods.choice`, in their units, together.
 
-    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing.
+    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing. Rounding
+    adds a step for every term that changes: those of the rows and columns of the node and of all whom it reads or who
+    read it, at most 4 (b + 1) `train_nodes` with b nodes, before and after. Bringing the sums to their units adds a
+    rounding error of float64.
     """
-    return math.hypot(*_EMPHASIS) if protects_attributes(level) and in_training else 0.0
+    if not protects_attributes(level) or not in_training:
+        return 0.0
+    others = level.k if isinstance(level, KNeighbor) else _changed_column_entries(level)
+    return math.hypot(*_EMPHASIS) + train_nodes * (4 * (others + 1) * count_step(train_nodes) + 2.0**-50)
 
 
 def neighbor_margin_units(level: Level) -> tuple[float, ...]:
@@ -137,14 +144,16 @@ def neighbor_margin_units(level: Level) -> tuple[float, ...]:
     return tuple(bound / moved for bound, moved in zip(bounds, _EMPHASIS, strict=True))
 
 
-def co_reader_margins(level: KNeighbor, *, in_training: bool = True) -> float:
+def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
     """The three sums of `methods.choice` over groups of nodes that read the same.
 
     docs/theory.md section 5.6: k readers and, if it is in training, the node itself change their group; each moves the
-    sums by at most 0, 6 and 3, and the node the first by 1.
+    sums by at most 0, 6 and 3, and the node the first by 1. Rounding adds a step for every term of the groups that
+    change.
     """
     movers = level.k + in_training
-    return math.hypot(in_training, 6 * movers, 3 * movers)
+    rounding = train_nodes * (2 * movers * count_step(train_nodes) + 2.0**-50)
+    return math.hypot(in_training, 6 * movers, 3 * movers) + rounding
 
 
 def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: bool = True) -> float:
@@ -156,13 +165,14 @@ def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: b
 
     Row r of S moves by the difference of two non-negative vectors of norm a p and b p; the other rows by the
     difference of two non-negative tables of norm tau + a q and tau + b q. docs/theory.md section 5 has the case b = 0,
-    which is the largest at N_k; at node level a, b <= D. The proof is in docs/theory.md, section 5.
+    which is the largest at N_k; at node level a, b <= D. The proof is in docs/theory.md, section 5. Weights are rounded
+    down to a lattice, so each of the d entries of a row changes by at most a step more: q grows by sqrt(d) steps.
     """
     validate.positive("tau", tau)
     if isinstance(level, Public):
         return 0.0
     if isinstance(level, Edge):
-        return min(1.0, tau) * math.sqrt(_changed_column_entries(level))
+        return (min(1.0, tau) + _rounding_of_weights(nodes)) * math.sqrt(_changed_column_entries(level))
     own = tau if in_training else 0.0
     if isinstance(level, KNeighbor):
         appear, vanish = min(level.k, nodes - 1), 0
@@ -249,4 +259,10 @@ def _weight_changes(tau: float, nodes: int) -> list[tuple[float, float]]:
         return min(1.0, tau / math.sqrt(degree)) if degree > 0 else 1.0
 
     last = min(nodes - 2, math.ceil(tau**2) + 2)
-    return [(weight(d + 1), math.sqrt(d) * (weight(d) - weight(d + 1))) for d in range(max(last, 0) + 1)]
+    more = _rounding_of_weights(nodes)
+    return [(weight(d + 1), math.sqrt(d) * (weight(d) - weight(d + 1)) + more) for d in range(max(last, 0) + 1)]
+
+
+def _rounding_of_weights(nodes: int) -> float:
+    """What rounding the weights of a row's entries to their lattice can add to the row's movement."""
+    return math.sqrt(nodes) * table_step(1.0, nodes)

@@ -8,8 +8,9 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout, Span
 from graphveil.distributed.source import RowShard, SharedSource
+from graphveil.lattice import noise_step
 from graphveil.mechanisms import NoiseSource
-from graphveil.mechanisms.gaussian import add_gaussian_, lattice_step
+from graphveil.mechanisms.gaussian import add_gaussian_
 
 NODES, WIDTH = 4001, 17  # rows end within chunks
 
@@ -30,9 +31,9 @@ def gradient_noise(source, rows):
     """Of two steps: rows of W that are divided, and a bias that all have."""
     found = []
     for _ in range(2):
-        W, bias = torch.zeros(rows, WIDTH), torch.zeros(5)
+        W, bias = torch.zeros(rows, WIDTH).double(), torch.zeros(5).double()
         parts = [W.as_subclass(RowShard), bias] if isinstance(source, SharedSource) else [W, bias]
-        add_gaussian_(parts, 1.0, 2.0, source)
+        add_gaussian_(parts, 2.0, source)
         found.append((parts[0].as_subclass(torch.Tensor), bias))
     return found
 
@@ -100,8 +101,7 @@ def test_without_a_seed_all_draw_with_the_key_of_the_first():
 
 def test_the_lattice_is_that_of_the_whole_value():
     source, span = sources(3)[1]
-    W = torch.zeros(span.count, WIDTH).as_subclass(RowShard)
-    assert source.entries(W) == NODES * WIDTH
-    add_gaussian_([W], 1.0, 2.0, source)
-    multiples = W.as_subclass(torch.Tensor).double() / lattice_step(2.0)
+    W = torch.zeros(span.count, WIDTH).double().as_subclass(RowShard)
+    add_gaussian_([W], 2.0, source)
+    multiples = W.as_subclass(torch.Tensor) / noise_step(2.0)
     assert torch.equal(multiples, multiples.round())

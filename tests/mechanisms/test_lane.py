@@ -6,10 +6,10 @@ import torch
 from graphveil.mechanisms import lane as lanes
 from graphveil.mechanisms.keystream import BLOCKS, CHUNK, LockFreeKeystream
 from graphveil.mechanisms.lane import Lane
-from graphveil.mechanisms.normals import CompiledNormals
+from graphveil.mechanisms.normals import CompiledNormals, Rounding
 
 KEY = bytes(range(32))
-STD, STEP = 1.7, 2.0**-33
+ROUNDING = Rounding(std=1.7, step=2.0**-10)
 
 
 @pytest.fixture
@@ -20,53 +20,51 @@ def lane():
     return found
 
 
-def one_by_one(monkeypatch, lane, *arguments):
-    with monkeypatch.context() as patch:
-        patch.setattr(lane, "_add_at_once", lambda *arguments: 0)
-        lane.add(*arguments)
+def one_by_one(lane, chunks, block):
+    """A chunk at a time, and from Python."""
+    for number, chunk in enumerate(chunks):
+        here = block + number * BLOCKS
+        words = lane._keystream.words(len(chunk), KEY, here)
+        for pair in lane._normals.add(words, chunk, ROUNDING):
+            lanes.settle(pair, KEY + f"{here} {pair.pair} ".encode(), chunk, ROUNDING)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("count", [0, 1, 2, 513, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
-def test_a_run_at_once_is_its_chunks_one_by_one(lane, monkeypatch, dtype, count):
-    values = torch.linspace(-3, 3, count, dtype=dtype)
+def test_a_run_at_once_is_its_chunks_one_by_one(lane, count):
+    values = torch.linspace(-3, 3, count, dtype=torch.float64)
     found, expected = values.clone(), values.clone()
     for _ in range(2):  # wherever the keystream was left
-        lane.add(found.split(CHUNK), KEY, 11, STD, STEP)
-        one_by_one(monkeypatch, lane, expected.split(CHUNK), KEY, 11, STD, STEP)
+        lane.add(found.split(CHUNK), KEY, 11, ROUNDING)
+        one_by_one(lane, expected.split(CHUNK), 11)
     assert torch.equal(found, expected)
     assert count < 10 or not torch.equal(found, values)
 
 
-def test_rare_radii_are_refined_on_the_way(lane, monkeypatch):
-    """Some of the 8 million radii: those chunks are left to Python, the others before and after them are not."""
-    refined, at_once = [], []
-    monkeypatch.setattr(lanes, "refine", lambda key, block, u, refine=lanes.refine: refined.append(block))
-    add_run = lane._normals.add_run
-    monkeypatch.setattr(lane._normals, "add_run", lambda *arguments: at_once.append(add_run(*arguments)) or at_once[-1])
-    found = torch.zeros(16_000_000)
+def test_open_pairs_are_settled_on_the_way(lane, monkeypatch):
+    """Some of the 8 million pairs, each with the hash of its own place."""
+    places = []
+    settle = lanes.settle
+    monkeypatch.setattr(lanes, "settle", lambda pair, place, *rest: places.append(place) or settle(pair, place, *rest))
+    found = torch.zeros(16_000_000, dtype=torch.float64)
     expected = found.clone()
-    lane.add(found.split(CHUNK), KEY, 0, STD, STEP)
-    chunks, blocks = -(-len(found) // CHUNK), sorted(refined)
-    assert 2 < len(blocks) < 30
-    assert sum(at_once) == chunks - len(blocks)
-    refined.clear()
-    one_by_one(monkeypatch, lane, expected.split(CHUNK), KEY, 0, STD, STEP)
-    assert sorted(refined) == blocks
-    assert all(block % BLOCKS == 0 for block in blocks)
+    lane.add(found.split(CHUNK), KEY, 0, ROUNDING)
+    assert 5 < len(places) == len(set(places)) < 60
+    seen = sorted(places)
+    places.clear()
+    one_by_one(lane, expected.split(CHUNK), 0)
+    assert sorted(places) == seen
     assert torch.equal(found, expected)
 
 
-@pytest.mark.parametrize("chunks", [torch.zeros(2, 40)[:, ::2], torch.zeros(2, 20, dtype=torch.float16)])
-def test_values_that_c_cannot_change_are_left_to_python(lane, chunks):
-    assert lane._add_at_once(list(chunks), KEY, 0, STD, STEP) == 0
-    lane.add(list(chunks), KEY, 0, STD, STEP)
-    assert (chunks != 0).all()
+@pytest.mark.parametrize("chunk", [torch.zeros(40).double()[::2], torch.zeros(20)])
+def test_values_that_c_cannot_change_are_refused(lane, chunk):
+    with pytest.raises(AssertionError):
+        lane.add([chunk], KEY, 0, ROUNDING)
 
 
 def test_a_chunk_that_is_too_long_is_refused(lane):
     with pytest.raises(AssertionError):
-        lane.add([torch.zeros(CHUNK + 1)], KEY, 0, STD, STEP)
+        lane.add([torch.zeros(CHUNK + 1).double()], KEY, 0, ROUNDING)
 
 
 @pytest.mark.parametrize(("answer", "written"), [(0, 8 * CHUNK), (1, 8 * CHUNK - 16)])
@@ -79,7 +77,7 @@ def test_a_cipher_that_fails_adds_nothing(lane, monkeypatch, answer, written):
     sound = lane._keystream.for_compiled_code
     cipher = ctypes.cast(broken, ctypes.c_void_p)
     monkeypatch.setattr(lane._keystream, "for_compiled_code", lambda *place: (cipher, *sound(*place)[1:]))
-    values = torch.zeros(CHUNK)
+    values = torch.zeros(CHUNK).double()
     with pytest.raises(OSError, match="keystream"):
-        lane.add([values], KEY, 0, STD, STEP)
+        lane.add([values], KEY, 0, ROUNDING)
     assert not values.any()

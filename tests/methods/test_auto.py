@@ -160,18 +160,18 @@ def test_only_one_branch_can_be_drawn():
     labels = torch.zeros(750, dtype=torch.int64)
     book = Ledger(plan, NoiseSource(seed=0))
     with pytest.raises(BudgetExceeded, match="other branch"):
-        book.noisy_sum("more features", [torch.zeros(3)])
+        book.noisy_sum("more features", [torch.zeros(3).double()])
     book.respond("labels", labels)
     with pytest.raises(BudgetExceeded, match="labels: drawn already"):
         book.turn()
     book = Ledger(plan, NoiseSource(seed=0))
-    book.release("choice", torch.zeros(4))
+    book.release("choice", torch.zeros(4).double())
     book.turn()
-    book.noisy_sum("more features", [torch.zeros(3)])
+    book.noisy_sum("more features", [torch.zeros(3).double()])
     with pytest.raises(gv.InvalidInput, match="is not in this plan"):
         book.respond("labels", labels)
     with pytest.raises(BudgetExceeded, match="choice: all 1"):
-        book.release("choice", torch.zeros(4))
+        book.release("choice", torch.zeros(4).double())
 
 
 @pytest.mark.parametrize("level", [gv.Edge(), gv.KNeighbor(2, attributes=False)], ids=str)

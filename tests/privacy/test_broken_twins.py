@@ -67,11 +67,11 @@ def test_table_not_normalised():
 def test_noise_halved():
     plan = make_plan("dpdgc", KNeighbor(2), FACTS, epsilon=4.0, delta=1e-4)
     std = plan["release"].std
-    value = torch.zeros(300, 100)
+    value = torch.zeros(300, 100).double()
     assert has_noise(Ledger(plan, NoiseSource(seed=1)).release("release", value), std)
-    assert not has_noise(add_gaussian(value, 1.0, std / 2, NoiseSource(seed=1)), std)
-    assert not has_noise(add_gaussian(value, 1.0, std, NoiseSource(seed=1)).clamp(-2 * std, 2 * std), std)
-    repeated = add_gaussian(value[:, :50], 1.0, std, NoiseSource(seed=1)).repeat_interleave(2)
+    assert not has_noise(add_gaussian(value, std / 2, NoiseSource(seed=1)), std)
+    assert not has_noise(add_gaussian(value, std, NoiseSource(seed=1)).clamp(-2 * std, 2 * std), std)
+    repeated = add_gaussian(value[:, :50], std, NoiseSource(seed=1)).repeat_interleave(2)
     assert not has_noise(repeated, std)
 
 
@@ -95,9 +95,9 @@ class Spy:
             monkeypatch.setattr(ledger, draw.__name__, self._recorded(draw))
 
     def _recorded(self, draw):
-        def recorded(value, sensitivity, std, source):
-            self.drawn.append((sensitivity, std))
-            return draw(value, sensitivity, std, source)
+        def recorded(value, std, source):
+            self.drawn.append(std)
+            return draw(value, std, source)
 
         return recorded
 
@@ -105,10 +105,10 @@ class Spy:
 def small_fit(book, plan):
     """Draw everything that a DPDGC fit draws."""
     for _ in range(plan["embedding"].steps):
-        book.noisy_sum("embedding", [torch.zeros(3, 2), torch.zeros(2)])
-    Z = book.release("release", torch.zeros(NODES, 2))
+        book.noisy_sum("embedding", [torch.zeros(3, 2).double(), torch.zeros(2).double()])
+    Z = book.release("release", torch.zeros(NODES, 2).double())
     for _ in range(plan["head"].steps):
-        book.noisy_sum("head", [torch.zeros(2, 3)])
+        book.noisy_sum("head", [torch.zeros(2, 3).double()])
     return Z
 
 
@@ -123,9 +123,9 @@ def test_a_fit_draws_what_was_planned(monkeypatch):
 
 
 def as_training_nodes(drawn, plan):
-    """The spy sees the smallest sensitivity of any kind; a training node's is the group's in full."""
+    """What each draw costs a training node: (sensitivity, std)."""
     by_std = {plan[name].noise: plan[name].sensitivity.training for name in ("embedding", "release", "head")}
-    return [(by_std.get(std, moved), std) for moved, std in drawn]
+    return [(by_std[std], std) for std in drawn]
 
 
 def test_one_mechanism_left_out_of_the_composition(monkeypatch):
@@ -143,8 +143,8 @@ def test_a_mechanism_used_twice(monkeypatch):
     book = Ledger(plan, NoiseSource(seed=0))
     small_fit(book, plan)
     for draw in (
-        lambda: book.release("release", torch.zeros(1)),
-        lambda: book.noisy_sum("head", [torch.zeros(1)]),
+        lambda: book.release("release", torch.zeros(1).double()),
+        lambda: book.noisy_sum("head", [torch.zeros(1).double()]),
     ):
         with pytest.raises(BudgetExceeded):
             draw()
@@ -156,7 +156,7 @@ def test_a_mechanism_used_twice(monkeypatch):
     spy = Spy(monkeypatch)
     careless = Careless(plan, NoiseSource(seed=0))
     small_fit(careless, plan)
-    careless.release("release", torch.zeros(NODES, 2))
+    careless.release("release", torch.zeros(NODES, 2).double())
     assert not draws_are_planned(as_training_nodes(spy.drawn, plan), plan)
 
 
@@ -168,14 +168,14 @@ def test_noise_drawn_again_on_a_second_query():
 
     plan = full_batch_plan()
     std = plan["release"].std
-    kept = Ledger(plan, NoiseSource(seed=0)).release("release", torch.zeros(NODES, 2000))
+    kept = Ledger(plan, NoiseSource(seed=0)).release("release", torch.zeros(NODES, 2000).double())
 
     def averaged(query):
         return torch.stack([query() for _ in range(20)]).mean(0)
 
     assert has_noise(averaged(lambda: kept), std)
     fresh = NoiseSource(seed=0)
-    assert not has_noise(averaged(lambda: add_gaussian(torch.zeros(NODES, 2000), 1.0, std, fresh)), std)
+    assert not has_noise(averaged(lambda: add_gaussian(torch.zeros(NODES, 2000), std, fresh)), std)
 
 
 def test_rows_centred_across_nodes():

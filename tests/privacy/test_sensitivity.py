@@ -268,9 +268,9 @@ def test_neighbor_margins(level):
         change -= margins(pair.before, pair.labels, guesses, train, level)
         assert (np.abs(change) <= np.array(sensitivity._EMPHASIS) * (1 + 1e-9)).all(), "each sum by itself"
         moved = np.linalg.norm(change)
-        assert moved <= sensitivity.neighbor_margins(level, in_training=inside) * (1 + 1e-9)
+        assert moved <= sensitivity.neighbor_margins(level, len(train), in_training=inside) * (1 + 1e-9)
         largest = max(largest, moved)
-    assert largest > 0.2 * sensitivity.neighbor_margins(level), "the search must come somewhere near"
+    assert largest > 0.2 * sensitivity.neighbor_margins(level, len(train)), "the search must come somewhere near"
 
 
 @pytest.mark.parametrize("level", [KNeighbor(8), Node(4)], ids=name)
@@ -285,7 +285,7 @@ def test_margins_without_weights_are_caught(level, monkeypatch):
     turned[0] = 0
     train = np.ones(14, dtype=bool)
     moved = np.linalg.norm(margins(hub, turned, guesses, train, level) - margins(hub, labels, guesses, train, level))
-    assert moved > sensitivity.neighbor_margins(level)
+    assert moved > sensitivity.neighbor_margins(level, len(train))
 
 
 def test_margins_in_other_units_are_caught(monkeypatch):
@@ -297,7 +297,7 @@ def test_margins_in_other_units_are_caught(monkeypatch):
     labels, guesses = np.array([0, 0, 0, 0]), np.array([[1, 1, 1, 1], [1, 1, 1, 1]])
     turned = np.array([1, 0, 0, 0])
     moved = np.linalg.norm(margins(pair, turned, guesses, train, level) - margins(pair, labels, guesses, train, level))
-    assert moved > sensitivity.neighbor_margins(level)
+    assert moved > sensitivity.neighbor_margins(level, len(train))
 
 
 def co_readers(A, labels, guesses, train):
@@ -320,11 +320,11 @@ def test_co_reader_margins(level):
             pair.before, pair.labels, guesses, train
         )
         inside = bool(train[pair.replaced])
-        assert np.linalg.norm(found) <= sensitivity.co_reader_margins(level, in_training=inside) * (1 + 1e-9)
+        assert np.linalg.norm(found) <= sensitivity.co_reader_margins(level, 20, in_training=inside) * (1 + 1e-9)
         for moved, most in zip(np.abs(found), (inside, 6 * (level.k + inside), 3 * (level.k + inside)), strict=True):
             assert moved <= most * (1 + 1e-9)
         largest = max(largest, float(np.linalg.norm(found)))
-    assert largest > 0.12 * sensitivity.co_reader_margins(level), "the search must come somewhere near"
+    assert largest > 0.12 * sensitivity.co_reader_margins(level, 20), "the search must come somewhere near"
 
 
 def test_co_readers_that_are_summed_are_caught(monkeypatch):
@@ -336,10 +336,10 @@ def test_co_readers_that_are_summed_are_caught(monkeypatch):
     turned = labels.copy()
     turned[5] = 0
     sound = co_readers(A, turned, guesses, train) - co_readers(A, labels, guesses, train)
-    assert np.linalg.norm(sound) <= sensitivity.co_reader_margins(level)
+    assert np.linalg.norm(sound) <= sensitivity.co_reader_margins(level, 20)
     monkeypatch.setattr("graphveil.methods.choice._share", lambda votes, others: votes)
     broken = co_readers(A, turned, guesses, train) - co_readers(A, labels, guesses, train)
-    assert np.linalg.norm(broken) > sensitivity.co_reader_margins(level)
+    assert np.linalg.norm(broken) > sensitivity.co_reader_margins(level, 20)
 
 
 def neighbor_labels(A, labels, train, tau, classes=3):
@@ -412,8 +412,9 @@ def test_neighbor_label_table_matches_the_simple_bounds():
     for k in (1, 5, 25):
         for tau in (0.5, 1.0, 2.0, 4.0):
             exact = sensitivity.neighbor_label_table(KNeighbor(k), tau, 1000)
-            assert exact <= math.sqrt(k**2 + k + 2 * tau**2)
-            assert sensitivity.neighbor_label_table(KNeighbor(k), tau, 1000, in_training=False) <= k
+            assert exact <= math.sqrt(k**2 + k + 2 * tau**2) * (1 + 1e-4)
+            outside = sensitivity.neighbor_label_table(KNeighbor(k), tau, 1000, in_training=False)
+            assert outside <= k * (1 + 1e-4)
 
 
 def sees(A, r, layers):

@@ -18,7 +18,7 @@ from scipy.special import logsumexp
 from graphveil.accounting import SampledGaussian
 from graphveil.accounting.atoms import binomial_log_weights
 from graphveil.audit.subject import KIND, Subject
-from graphveil.mechanisms.clipping import clipped_gradient_sum
+from graphveil.mechanisms.clipping import ClippedSums
 from graphveil.mechanisms.sparse import SparseLinear, SparseRows
 from graphveil.plan import ClippedTraining
 
@@ -68,7 +68,7 @@ def _clipped_sum(
     model: SparseLinear, rows: SparseRows, signs: torch.Tensor, picked: torch.Tensor | None, clip: float
 ) -> list[torch.Tensor]:
     chosen, sign = (rows, signs) if picked is None else (rows[picked], signs[picked])
-    return clipped_gradient_sum(model, lambda: sign * model(chosen)[:, 0], clip)
+    return ClippedSums(model, clip, len(sign)).of(lambda: sign * model(chosen)[:, 0])
 
 
 def _log_ratio(moved: np.ndarray, group: int, drawn_as: ClippedTraining) -> np.ndarray:

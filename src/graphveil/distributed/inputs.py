@@ -36,7 +36,7 @@ class ShardedTarget(Target):
 
     def blocks(self, rows_at_once: int) -> Sequence[torch.Tensor]:
         """As many for every process, because blocks are exchanged; some may be empty."""
-        size = max(1, ROWS_AT_ONCE // len(self.of))
+        size = max(2, ROWS_AT_ONCE // len(self.of))
         return [self.train[low : low + size] for low in range(0, max(self.of), size)]
 
     @property
@@ -89,11 +89,11 @@ class ShardedInputs(Inputs):
         """Nobody's: to compare features with those of other processes' nodes would send these around."""
         return torch.zeros(self.nodes, self.classes, device=self.target.labels.device)
 
-    def mean(self, rows: torch.Tensor) -> torch.Tensor:
-        return self.total(rows) / sum(self._group.each(len(rows)))
+    def count(self, rows: torch.Tensor) -> int:
+        return sum(self._group.each(len(rows)))
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._group.total(rows.sum(0))
+        return self._group.total(super().total(rows))
 
     def longest(self, rows: torch.Tensor) -> torch.Tensor:
         return self._group.largest(rows.norm(dim=1).max())

@@ -12,7 +12,7 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.memory import give_back
 from graphveil.distributed.source import RowShard
-from graphveil.mechanisms.sparse import SparseLinear, SparseRows, TransposedSums
+from graphveil.mechanisms.sparse import Product, SparseLinear, SparseRows, TransposedSums
 
 # Rows of all processes together that are exchanged at a time: at width 64, 8 MiB sent and as much received.
 ROWS_AT_ONCE = 2**15
@@ -31,29 +31,35 @@ class Batch(SparseRows):
         self.device = entries.device
         self._spread: tuple[torch.Tensor, SparseRows] | None = None
 
+    @property
+    def binary(self) -> bool:
+        return self._entries.binary
+
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         return self._group.add_for_owners(self._entries.times(weight), self._of)
 
+    def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        assert out is None
+        return self._group.add_for_owners(self._entries.exact_times(table), self._of)
+
     def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
-        found = value.new_zeros(self.shape[1], value.shape[1])
-        self.add_transposed(value, found)
-        return found
+        return self.exact_transposed_times(value).float()
 
-    def weight_sum(self, scaled: torch.Tensor) -> torch.Tensor:
-        return self.transposed_times(scaled).as_subclass(RowShard)
+    def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
+        found = torch.zeros(self.shape[1], table.shape[1], dtype=torch.float64, device=self.device)
+        self.add_transposed(table, found)
+        return found.as_subclass(RowShard)
 
-    def transposed_sums(self) -> TransposedSums:
+    def transposed_sums(self, product: Product) -> TransposedSums:
         return ExchangedSums()
 
     def add_transposed(self, value: torch.Tensor, out: torch.Tensor) -> None:
-        """Adds what each own column's readers say, whoever owns them, to `out`."""
+        """Adds what each own column's readers say, whoever owns them, to `out`, in float64."""
         everyone = self._group.gathered(value, self._of)
         if self._spread is None:
             self._spread = _by_column(self._entries)
         columns, readers = self._spread
-        for first in range(0, len(columns), ROWS_AT_ONCE):
-            last = min(first + ROWS_AT_ONCE, len(columns))
-            out.index_add_(0, columns[first:last], readers._times(everyone, first, last))
+        out.index_add_(0, columns, readers.exact_times(everyone))
 
 
 class ShardedRows(SparseRows):
@@ -75,13 +81,26 @@ class ShardedRows(SparseRows):
             out[mine] = self._group.add_for_owners(partial, [last - first for first, last in parts])
         return out
 
-    def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
-        out = value.new_zeros(len(self), value.shape[1])
+    def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        if out is None:
+            out = torch.empty(len(self), table.shape[1], dtype=torch.float64, device=self.device)
         for mine, parts in self._rounds():
-            rows = torch.cat([torch.arange(first, last, device=self.device) for first, last in parts])
             counts = [last - first for first, last in parts]
-            Batch(self._entries._take(rows), counts, rows, self._group).add_transposed(value[mine], out)
+            out[mine] = self._group.add_for_owners(self._entries_of(parts).exact_times(table), counts)
         return out
+
+    def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
+        out = torch.zeros(len(self), table.shape[1], dtype=torch.float64, device=self.device)
+        for mine, parts in self._rounds():
+            counts = [last - first for first, last in parts]
+            entries = self._entries_of(parts)
+            Batch(entries, counts, entries.squared_norms, self._group).add_transposed(table[mine], out)
+        return out
+
+    def _entries_of(self, parts: list[tuple[int, int]]) -> SparseRows:
+        """The entries of these rows, by first and last."""
+        rows = torch.cat([torch.arange(first, last, device=self.device) for first, last in parts])
+        return self._entries._take(rows)
 
     def layer(self, outputs: int) -> SparseLinear:
         return ShardedLinear(self._layout, self._group.rank, outputs)
@@ -132,13 +151,13 @@ class ExchangedSums(TransposedSums):
     def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
         assert isinstance(rows, Batch)
         if self._fresh and not hasattr(self, "_sum"):
-            self._sum = scaled.new_zeros(rows.shape[1], scaled.shape[1])
+            self._sum = torch.zeros(rows.shape[1], scaled.shape[1], dtype=torch.float64, device=scaled.device)
         elif self._fresh:
             self._sum.zero_()
         self._fresh = False
         rows.add_transposed(scaled, self._sum)
 
-    def weight_sum(self, rows_at_once: int) -> torch.Tensor:
+    def weight_sum(self) -> torch.Tensor:
         self._fresh = True
         give_back()  # what blocks have taken one after the other, before the step that needs most
         return self._sum.as_subclass(RowShard)

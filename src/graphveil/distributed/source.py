@@ -10,6 +10,7 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Span
 from graphveil.mechanisms.keystream import CHUNK
+from graphveil.mechanisms.normals import Rounding
 from graphveil.mechanisms.randomness import Draw, NoiseSource
 
 
@@ -42,10 +43,6 @@ class SharedSource(NoiseSource):
         finally:
             self._span = None
 
-    def entries(self, part: torch.Tensor) -> int:
-        span = self._span_of(part)
-        return part.numel() if span is None else part.numel() // span.count * span.total
-
     def uniform(self, *shape: int) -> torch.Tensor:
         if self._span is None:
             return super().uniform(*shape)
@@ -53,12 +50,12 @@ class SharedSource(NoiseSource):
         self._draw_part(out.view(-1), self._span, out[:1].numel() or 1, self._draw_uniform)
         return out
 
-    def add_normals(self, flat: torch.Tensor, std: float, step: float) -> None:
+    def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
         span, plain = self._span_of(flat), flat.as_subclass(torch.Tensor)
         if span is None:
-            super().add_normals(plain, std, step)
+            super().add_normals(plain, rounding)
         else:
-            self._draw_part(plain, span, len(plain) // span.count, self._adding(std, step))
+            self._draw_part(plain, span, len(plain) // span.count, self._adding(rounding))
 
     def _span_of(self, part: torch.Tensor) -> Span | None:
         return self._nodes if isinstance(part, RowShard) else self._span

@@ -1,9 +1,12 @@
-"""Sums of clipped per-row gradients without per-row gradients.
+"""Exact sums of clipped per-row gradients, without per-row gradients.
 
 For a linear layer with input a and output gradient d, row i's gradient is d_i a_i^T: its norm is |d_i| |a_i|, and the
 sum over rows of s_i d_i a_i^T is one product ("ghost clipping", Li et al. 2022, arXiv:2110.05679, and book-keeping,
 Bu et al. 2023, arXiv:2210.00038). So one backward pass to the layers' outputs gives both the norms and the clipped
 sum; for sparse rows the product is sparse, and no tensor of batch x inputs x outputs ever exists.
+
+What row i puts into the sum is a function of row i alone, computed in float32. Its factors are then rounded to
+lattices (`lattice.GradientLattice`), so that the products and the sum over rows are exact.
 """
 
 from __future__ import annotations
@@ -16,117 +19,170 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.errors import InvalidInput
+from graphveil.lattice import GradientLattice
+from graphveil.mechanisms.exact import EXACT, INWARD, Arithmetic, input_scales, on_steps
 from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, TransposedSums
 
-# float32 norms are good to about 1e-7; clipping a little lower keeps the promised norm.
-_MARGIN = 1 - 1e-6
+Layer = nn.Linear | SparseLinear
 
 
 @dataclass(frozen=True)
 class _Call:
-    layer: nn.Linear | SparseLinear
+    layer: Layer
     rows: Rows
     output: torch.Tensor
 
 
-@torch.no_grad()
-def clipped_gradient_sum(model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float) -> list[torch.Tensor]:
-    """Sum over rows of the gradient of each row's loss, clipped to norm `clip`; one tensor per trainable parameter.
+@dataclass(frozen=True)
+class _Input:
+    """A layer's input on its lattice, row by row: `scales` are the s of `GradientLattice`.
 
-    `row_losses` runs the model and returns one loss per row. All parameters must belong to linear layers that are used
-    once per pass, and no row may influence another's loss.
-
-    Formal guarantee: replacing g rows moves the sum by at most 2 g `clip` in L2.
-    """
-    sums = _Sums(model)
-    for call, scaled in _clipped_outputs(model, row_losses, clip):
-        sums.add_bias(call.layer, scaled)
-        sums.add(call.layer.weight, _weight_sum(call, scaled))
-    return sums.in_order()
-
-
-class BlockwiseSums:
-    """The same sum over many rows, a block of them at a time, step after step.
-
-    What a block needs stays small, and sparse layers write into tensors that are kept: large ones that are returned
-    to the system and faulted in again at every step cost more than the arithmetic. A result is valid until the next.
+    `lengths` are the norms of (a, 1) before rounding; `usable` says which rows take part.
     """
 
-    def __init__(self, model: nn.Module, blocks: Sequence[torch.Tensor], clip: float) -> None:
-        self._model, self._blocks, self._clip = model, blocks, clip
-        self._sparse: dict[SparseLinear | nn.Linear, TransposedSums] = {}
+    rows: Rows
+    lengths: torch.Tensor
+    scales: torch.Tensor
+    usable: torch.Tensor
+
+
+class ClippedSums:
+    """Sums over rows of the gradient of each row's loss, clipped to norm `clip`: one float64 tensor per parameter.
+
+    All parameters must belong to linear layers that are used once per pass, and no row may influence another's loss.
+
+    Args:
+        model: the layers whose parameters are trained.
+        clip: the norm to which a row's gradient is shortened.
+        most_rows: how many rows can enter a sum; a public fact, from which the lattice follows.
+        arithmetic: how sums are made.
+
+    Formal guarantee (docs/theory.md, section 8.4): the sum of rows is exact, whatever their order, blocks and threads.
+    A row whose pass is not finite adds nothing. Replacing g rows moves the sum by at most 2 g `clip` in L2.
+    """
+
+    def __init__(self, model: nn.Module, clip: float, most_rows: int, arithmetic: Arithmetic = EXACT) -> None:
+        self._model, self._clip, self._arithmetic = model, clip, arithmetic
+        self.lattice = GradientLattice(clip, max(1, most_rows))
+        self._inputs = WeakIdKeyDictionary()
+        self._sparse: dict[Layer, TransposedSums] = {}
 
     @torch.no_grad()
-    def __call__(self, row_losses: Callable[[torch.Tensor], torch.Tensor]) -> list[torch.Tensor]:
-        """`row_losses` returns the losses of the rows with these indices."""
-        sums = _Sums(self._model)
-        for block in self._blocks:
-            for call, scaled in _clipped_outputs(self._model, partial(row_losses, block), self._clip):
-                sums.add_bias(call.layer, scaled)
-                if isinstance(call.rows, SparseRows):
+    def of(self, row_losses: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+        """The sum over one batch; `row_losses` runs the model and returns one loss per row."""
+        sums = self._zeros()
+        for call, taken, outputs in self._clipped(row_losses):
+            self._add_bias(sums, call.layer, taken, outputs)
+            if isinstance(taken.rows, SparseRows):
+                sums[id(call.layer.weight)] = self._arithmetic.transposed_product(taken.rows, outputs)
+            else:
+                self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows)
+        return list(sums.values())
+
+    @torch.no_grad()
+    def over(
+        self, blocks: Sequence[torch.Tensor], row_losses: Callable[[torch.Tensor], torch.Tensor]
+    ) -> list[torch.Tensor]:
+        """The sum over all rows of these blocks, which are the same at every step; a result is valid until the next.
+
+        What a block needs stays small, and sparse layers write into tensors that are kept: large ones that are
+        returned to the system and faulted in again at every step cost more than the arithmetic.
+        """
+        sums = self._zeros()
+        for block in blocks:
+            for call, taken, outputs in self._clipped(partial(row_losses, block)):
+                self._add_bias(sums, call.layer, taken, outputs)
+                if isinstance(taken.rows, SparseRows):
                     if call.layer not in self._sparse:
-                        self._sparse[call.layer] = call.rows.transposed_sums()
-                    self._sparse[call.layer].add(call.rows, scaled)
+                        self._sparse[call.layer] = taken.rows.transposed_sums(self._arithmetic.product)
+                    self._sparse[call.layer].add(taken.rows, outputs)
                 else:
-                    sums.add(call.layer.weight, _weight_sum(call, scaled))
+                    self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows)
         for layer, sparse in self._sparse.items():
-            sums.add(layer.weight, sparse.weight_sum(len(self._blocks[0])))
-        return sums.in_order()
+            sums[id(layer.weight)] = sparse.weight_sum()
+        return list(sums.values())
 
+    def _zeros(self) -> dict[int, torch.Tensor]:
+        """In the order in which the model lists its parameters; those of sparse layers are put in later."""
+        sparse = {id(layer.weight) for layer in self._model.modules() if isinstance(layer, SparseLinear)}
+        trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        return {
+            id(each): each.new_zeros((0, 0) if id(each) in sparse else each.shape, dtype=torch.float64)
+            for each in trainable
+        }
 
-class _Sums:
-    """One sum for each trainable parameter of a model."""
+    def _add_bias(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, outputs: torch.Tensor) -> None:
+        """The bias has the input 1, which is on the input's lattice unless the row is very long; then it is 0."""
+        if layer.bias is None:
+            return
+        counted = taken.scales <= 2.0**self.lattice.input_bits
+        if not bool(counted.all()):
+            outputs = outputs * counted[:, None]
+        sums[id(layer.bias)] += self._arithmetic.total(outputs)
 
-    def __init__(self, model: nn.Module) -> None:
-        self._parameters = _trainable(model)
-        self._sums: dict[int, torch.Tensor] = {}
+    def _clipped(self, row_losses: Callable[[], torch.Tensor]) -> list[tuple[_Call, _Input, torch.Tensor]]:
+        """Each layer's call, its input and the gradients of its outputs, both on their lattices.
 
-    def add(self, parameter: torch.Tensor, value: torch.Tensor) -> None:
-        found = self._sums.get(id(parameter))
-        self._sums[id(parameter)] = value if found is None else found.add_(value)
-
-    def add_bias(self, layer: nn.Linear | SparseLinear, scaled: torch.Tensor) -> None:
-        if layer.bias is not None:
-            self.add(layer.bias, scaled.sum(0))
-
-    def in_order(self) -> list[torch.Tensor]:
-        """As the model lists its parameters; without any row all sums are 0."""
+        The gradients are scaled so that each row's whole gradient has norm at most `clip`.
+        """
+        with torch.enable_grad():
+            with _recorded(self._model) as calls:
+                losses = row_losses()
+            _check(self._model, calls)
+            gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
+        taken = [self._taken(call.rows) for call in calls]
+        squared = torch.zeros_like(losses, dtype=torch.float64)
+        usable = torch.ones_like(losses, dtype=torch.bool)
+        for each, gradient in zip(taken, gradients, strict=True):
+            squared += (self._arithmetic.lengths(gradient) * each.lengths).square_()
+            usable &= each.usable
+        usable &= squared.isfinite()
+        scale = (self._clip * INWARD / squared.sqrt_().clamp_min_(1e-300)).clamp_(max=1.0)
         return [
-            self._sums[id(parameter)] if id(parameter) in self._sums else torch.zeros_like(parameter)
-            for parameter in self._parameters
+            (call, each, self._outputs(each, gradient, scale, usable))
+            for call, each, gradient in zip(calls, taken, gradients, strict=True)
         ]
 
+    def _taken(self, rows: Rows) -> _Input:
+        """The input of a layer on its lattice; what does not depend on weights is kept as long as it lives."""
+        constant = isinstance(rows, SparseRows) or not rows.requires_grad
+        if constant and rows in self._inputs:
+            kept: _Input = self._inputs[rows]
+            return kept
+        bits = self.lattice.input_bits
+        if isinstance(rows, SparseRows):
+            lengths = (rows.squared_norms + 1).sqrt_()
+            scales, usable = input_scales(lengths)
+            if rows.binary:  # rounding leaves 1 as it is, or takes it away
+                usable &= scales <= 2.0**bits
+                taken = _Input(rows, lengths, scales, usable)
+            else:
+                taken = _Input(rows.rounded(scales * 2.0**-bits, usable), lengths, scales, usable)
+        else:
+            lengths = (self._arithmetic.lengths(rows.detach()).square_() + 1).sqrt_()
+            scales, usable = input_scales(lengths)
+            rounded = on_steps(rows.detach(), scales * 2.0**-bits)
+            taken = _Input(_without(rounded, usable), lengths, scales, usable)
+        if constant:
+            self._inputs[rows] = taken
+        return taken
 
-def _clipped_outputs(
-    model: nn.Module, row_losses: Callable[[], torch.Tensor], clip: float
-) -> list[tuple[_Call, torch.Tensor]]:
-    """Each layer's call and the gradients of its outputs, scaled so that each row's whole gradient has norm <= clip."""
-    with torch.enable_grad():
-        with _recorded(model) as calls:
-            losses = row_losses()
-        _check(model, calls)
-        gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
-    squared = torch.zeros_like(losses)
-    for call, gradient in zip(calls, gradients, strict=True):
-        squared += gradient.square().sum(1) * (_squared_norms(call.rows) + (call.layer.bias is not None))
-    scale = (clip * _MARGIN / squared.sqrt().clamp_min(1e-30)).clamp_(max=1.0)
-    return [(call, gradient * scale[:, None]) for call, gradient in zip(calls, gradients, strict=True)]
+    def _outputs(
+        self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor
+    ) -> torch.Tensor:
+        steps = self.lattice.step * 2.0**self.lattice.input_bits / taken.scales
+        # As in `on_steps`, with the scale in the first factor.
+        factors = (scale / steps).float()
+        found = (gradient * factors[:, None]).trunc_().mul_(steps.float()[:, None])
+        return _without(found, usable & factors.isfinite())
 
 
-def _trainable(model: nn.Module) -> list[nn.Parameter]:
-    return [parameter for parameter in model.parameters() if parameter.requires_grad]
-
-
-def _squared_norms(rows: Rows) -> torch.Tensor:
-    return rows.squared_norms if isinstance(rows, SparseRows) else rows.square().sum(1)
-
-
-def _weight_sum(call: _Call, scaled: torch.Tensor) -> torch.Tensor:
-    if isinstance(call.rows, SparseRows):
-        return call.rows.weight_sum(scaled)
-    return scaled.T @ call.rows
+def _without(rows: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
+    """Rows that take no part become zero."""
+    return rows if bool(usable.all()) else torch.where(usable[:, None], rows, 0.0)
 
 
 @contextmanager

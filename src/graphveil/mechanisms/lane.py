@@ -1,4 +1,4 @@
-"""One thread's way from a place in the keystream to uniforms, normals and noise, a run of chunks at a time.
+"""One thread's way from a place in the keystream to uniforms and noise, a run of chunks at a time.
 
 The chunks of a run follow each other in the keystream; all but the last are whole. What a chunk gets depends on the
 key and its place alone.
@@ -6,14 +6,19 @@ key and its place alone.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from functools import partial
 
 import torch
 
 from graphveil.mechanisms.keystream import BLOCKS, LockFreeKeystream, fastest_keystream
-from graphveil.mechanisms.normals import RARE, CompiledNormals, between_one_and_two, fastest_normals
+from graphveil.mechanisms.normals import (
+    CompiledNormals,
+    OpenPair,
+    Rounding,
+    between_one_and_two,
+    fastest_normals,
+    settle,
+)
 
 
 class Lane:
@@ -32,37 +37,20 @@ class Lane:
             units = between_one_and_two(self._keystream.words(len(chunk), key, block + place * BLOCKS))
             torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
 
-    def normals(self, chunks: Sequence[torch.Tensor], key: bytes, block: int) -> None:
-        """float64 standard normals."""
-        for place, chunk in enumerate(chunks):
-            here = block + place * BLOCKS
-            self._normals.draw(self._keystream.words(len(chunk), key, here), partial(refine, key, here), chunk)
+    def add(self, chunks: Sequence[torch.Tensor], key: bytes, block: int, rounding: Rounding) -> None:
+        """Values (float64) plus ideal normals, rounded to the lattice, in place."""
+        for pair in self._add_in_double(chunks, key, block, rounding):
+            place = key + f"{block + pair.chunk * BLOCKS} {pair.pair} ".encode()
+            settle(pair, place, chunks[pair.chunk], rounding)
 
-    def add(self, chunks: Sequence[torch.Tensor], key: bytes, block: int, std: float, step: float) -> None:
-        """Values plus normals of standard deviation `std`, each rounded to multiples of `step`, in place."""
-        done = 0
-        while done < len(chunks):
-            done += self._add_at_once(chunks[done:], key, block + done * BLOCKS, std, step)
-            if done < len(chunks):
-                chunk, here = chunks[done], block + done * BLOCKS
-                words = self._keystream.words(len(chunk), key, here)
-                self._normals.add(words, partial(refine, key, here), chunk, std, step)
-                done += 1
-
-    def _add_at_once(self, chunks: Sequence[torch.Tensor], key: bytes, block: int, std: float, step: float) -> int:
-        """One call outside Python for the whole run, or for what comes before a rare radius; returns how many."""
-        if not isinstance(self._keystream, LockFreeKeystream) or not isinstance(self._normals, CompiledNormals):
-            return 0
-        if not all(map(self._normals.takes, chunks)):
-            return 0
-        return self._normals.add_run(self._keystream, key, block, chunks, std, step)
-
-
-def refine(key: bytes, block: int, square: torch.Tensor) -> None:
-    """Fill the grid below small numbers, where its width would show: with 52 bits no normal exceeds 8.5.
-
-    Rare, so each takes its 52 further bits from a keyed hash of its place in the keystream.
-    """
-    for place in (square < RARE).nonzero().flatten().tolist():
-        found = hashlib.sha256(key + f"{block} {place}".encode()).digest()
-        square[place] -= 2.0**-52 * (int.from_bytes(found[:8], "big") >> 12) * 2.0**-52
+    def _add_in_double(
+        self, chunks: Sequence[torch.Tensor], key: bytes, block: int, rounding: Rounding
+    ) -> list[OpenPair]:
+        """The same, but for some pairs of entries that are left open; in one call outside Python where that goes."""
+        if isinstance(self._keystream, LockFreeKeystream) and isinstance(self._normals, CompiledNormals):
+            return self._normals.add_run(self._keystream, key, block, chunks, rounding)
+        left = []
+        for number, chunk in enumerate(chunks):
+            words = self._keystream.words(len(chunk), key, block + number * BLOCKS)
+            left += [pair._replace(chunk=number) for pair in self._normals.add(words, chunk, rounding)]
+        return left

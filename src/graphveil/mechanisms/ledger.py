@@ -63,20 +63,23 @@ class Ledger:
         self.plan = turned
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """`value` with the noise that `name` plans; keep the result, there is no second draw.
+        """`value` with the noise that `name` plans, in float32; keep the result, there is no second draw.
 
         At the public level nothing is protected and the value is handed through; anywhere else it must be planned.
+
+        Formal guarantee: that of the planned mechanism, if `value` holds exact values in float64 (`mechanisms.exact`).
         """
         if isinstance(self.plan.level, Public):
-            return value
+            return value.float()
+        _check_exact(value)
 
         def draw() -> torch.Tensor:
             mechanism = self._book(name, GaussianRelease)
             assert isinstance(mechanism, GaussianRelease)
-            return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source)
+            return add_gaussian(value, mechanism.std, self._source).float()
 
         def fits(found: torch.Tensor) -> bool:
-            return found.shape == value.shape and found.dtype == value.dtype and bool(found.isfinite().all())
+            return found.shape == value.shape and found.dtype == torch.float32 and bool(found.isfinite().all())
 
         return self.stages.draw(name, draw, fits).to(value.device)
 
@@ -87,11 +90,12 @@ class Ledger:
         the level's bound counts the readers among old and new rows together. The caller sees to that.
         """
         if isinstance(self.plan.level, Public):
-            return value
+            return value.float()
+        _check_exact(value)
         mechanism = self.plan[name]
         if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
             raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
-        return add_gaussian(value, mechanism.sensitivity.least, mechanism.std, self._source)
+        return add_gaussian(value, mechanism.std, self._source).float()
 
     def training(self, name: str) -> ClippedTraining:
         """What a training has to keep to: its steps, sampling rate and clipping norm."""
@@ -106,15 +110,19 @@ class Ledger:
         return None if rate == 1 else (self._source.uniform(rows) < rate).nonzero().squeeze(1)
 
     def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """One training step: the sum of clipped gradients, one tensor per parameter, with its noise."""
+        """One training step: the sum of clipped gradients, one tensor per parameter, with its noise, in float32.
+
+        `sums` are exact, in float64 (`mechanisms.clipping`), and may be overwritten.
+        """
         mechanism = self._book(name, ClippedTraining)
         assert isinstance(mechanism, ClippedTraining)
+        for part in sums:
+            _check_exact(part)
         if mechanism.group.worst == 0:
-            return list(sums)
-        # Under sampling the rounding of the lattice counts beside the clipping norm (docs/theory.md, section 8.3).
+            return [part.float() for part in sums]
         noisy = [part.cpu().contiguous() for part in sums]
-        add_gaussian_(noisy, mechanism.clip, mechanism.noise, self._source)
-        return [piece.to(part.device) for piece, part in zip(noisy, sums, strict=True)]
+        add_gaussian_(noisy, mechanism.noise, self._source)
+        return [piece.to(part.device, torch.float32) for piece, part in zip(noisy, sums, strict=True)]
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
         """Randomised responses to `symbols`; keep the result, there is no second draw."""
@@ -156,6 +164,11 @@ class Ledger:
             raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
         self._used[name] += 1
         return mechanism
+
+
+def _check_exact(value: torch.Tensor) -> None:
+    if value.dtype != torch.float64:
+        raise InvalidInput("value", value.dtype, "is rounded already; released sums are made in float64")
 
 
 def _counts_of(plan: Plan, used: Mapping[str, int]) -> bool:

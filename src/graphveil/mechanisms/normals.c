@@ -1,10 +1,9 @@
-/* The arithmetic of normals.py in one pass over memory: standard normals from random words, and values plus such noise
- * on a lattice.
+/* The arithmetic of normals.py in one pass over memory: values plus normal noise, rounded to a lattice.
  *
  * Plain C that calls no library and knows nothing of Python; ctypes loads it. Logarithm, sine and cosine are their power
  * series, long enough for double precision and free of branches and tables, so that a compiler makes vector code of
- * the loops. Contraction to fused multiply-add is welcome: it can only change the last bits of a normal. What
- * -ffast-math allows is not: rounding to the lattice must happen, and as written.
+ * the loops. Contraction to fused multiply-add is welcome: a result whose rounding could depend on the last bits of a
+ * normal is not decided here. What -ffast-math allows is not: rounding to the lattice must happen as written.
  */
 
 #include <float.h>
@@ -33,30 +32,30 @@
 #define WIDER
 #define HAS(FEATURE) 0
 #endif
-#define EXPORTED(NAME, PARAMETERS, ARGUMENTS, BODY)                        \
-    WIDER static void NAME##_wider PARAMETERS {                            \
+#define COMPILED_FOR_EACH(NAME, PARAMETERS, ARGUMENTS, BODY)               \
+    WIDER static ptrdiff_t NAME##_wider PARAMETERS {                       \
         enum { wide = 1 };                                                 \
         BODY                                                               \
     }                                                                      \
-    WIDE static void NAME##_wide PARAMETERS {                              \
+    WIDE static ptrdiff_t NAME##_wide PARAMETERS {                         \
         enum { wide = 1 };                                                 \
         BODY                                                               \
     }                                                                      \
-    static void NAME##_everywhere PARAMETERS {                             \
+    static ptrdiff_t NAME##_everywhere PARAMETERS {                        \
         enum { wide = 0 };                                                 \
         BODY                                                               \
     }                                                                      \
-    void NAME PARAMETERS {                                                 \
+    ptrdiff_t NAME PARAMETERS {                                            \
         if (WIDEST > 1 && HAS("avx512f") && HAS("avx512dq") && HAS("fma")) \
-            NAME##_wider ARGUMENTS;                                        \
-        else if (WIDEST > 0 && HAS("avx2") && HAS("fma"))                  \
-            NAME##_wide ARGUMENTS;                                         \
-        else                                                               \
-            NAME##_everywhere ARGUMENTS;                                   \
+            return NAME##_wider ARGUMENTS;                                 \
+        if (WIDEST > 0 && HAS("avx2") && HAS("fma"))                       \
+            return NAME##_wide ARGUMENTS;                                  \
+        return NAME##_everywhere ARGUMENTS;                                \
     }
 
 static const uint64_t MANTISSA = UINT64_C(0x000FFFFFFFFFFFFF); /* 52 bits */
 static const uint64_t ONE = UINT64_C(0x3FF0000000000000);      /* the exponent of [1, 2) */
+static const uint64_t EDGE = UINT64_C(1) << 32;                /* 2^-20 of the mantissa's range */
 static const uint64_t SIGN = UINT64_C(0x8000000000000000);
 
 INLINE double as_double(uint64_t bits) {
@@ -73,8 +72,8 @@ INLINE uint64_t as_bits(double x) {
 
 INLINE double one_to_two(uint64_t word) { return as_double((word & MANTISSA) | ONE); }
 
-/* The nearest integer, ties to even, of |x| <= 2^52. With AVX2 that is one instruction; everywhere: from 2^52 on doubles
- * are integers, so adding it rounds. */
+/* The nearest integer of |x| <= 2^52, and an integer within a few units of a larger x. With AVX2 that is one instruction;
+ * everywhere: from 2^52 on doubles are integers, so adding it rounds. */
 INLINE double nearest(double x, int wide) {
     if (wide)
         return __builtin_nearbyint(x);
@@ -127,81 +126,98 @@ INLINE void cos_sin(double t, double *cosine, double *sine) {
     *sine = as_double(as_bits(s) ^ either ^ ((q & 2) << 62));
 }
 
-/* Words become u = 2 - (number in [1, 2)), a multiple of 2^-52 in (0, 1]. Returns whether some u < 2^-20: then
- * 2^52 (1 - u) + 2^32 - 1 reaches the bit 2^52. */
-int graphveil_radii(uint64_t *words, size_t count) {
-    uint64_t reached = 0;
-    for (size_t i = 0; i < count; i++) {
-        reached |= (words[i] & MANTISSA) + UINT64_C(0xFFFFFFFF);
-        words[i] = as_bits(2 - one_to_two(words[i]));
-    }
-    return (int)(reached >> 52);
-}
+/* A pair of entries that is left as it was: where in the run it is, and the two words that belong to it. */
+typedef struct {
+    uint64_t chunk, pair, radius, angle;
+} open_pair;
 
-/* Box and Muller 1958: sqrt(-2 ln u) times cos and sin of a uniform angle are two independent standard normals. For
- * `count` values there are (count + 1) / 2 radii and then as many angles; an odd count leaves one normal unused.
+/* Values become round(value / step + normal * per_step) * step, the normals by Box and Muller 1958: sqrt(-2 ln u) times
+ * cosine and sine of a uniform angle are two independent standard normals. For `count` values there are
+ * (count + 1) / 2 words of radii and then as many of angles; an odd count leaves one normal unused.
  *
- * Some radii at a time, in the nearest cache: two short loops keep more of their rounds under way than one long loop,
- * in which a round waits for its own division, series and root. */
+ * value / step is split into an integer and a rest, both exact, so only the rest meets the normal, and the two integers
+ * are added at the end. A pair is left open, for exact arithmetic elsewhere, if one of its two sums is further than
+ * `clear` from the nearest integer, so that the last bits of the normal could decide, or if u < 2^-20 or u >= 1 - 2^-20,
+ * where neighbouring u give normals that are far apart. Returns how many pairs are open, or -1 if there is no room for
+ * them.
+ *
+ * Some pairs at a time, in the nearest cache: two short loops keep more of their rounds under way than one long loop, in
+ * which a round waits for its own division, series and root. The sign bit of `doubtful` collects what must be looked
+ * at: positive doubles compare like integers. */
 #define AT_ONCE 256
-#define FOR_EACH_NORMAL(CHANGE)                                                                      \
-    {                                                                                                \
-        const size_t half = (count + 1) / 2, rest = count - half;                                    \
-        double radius[AT_ONCE], cosine, sine;                                                        \
-        for (size_t start = 0; start < half; start += AT_ONCE) {                                     \
-            const size_t here = half - start < AT_ONCE ? half - start : AT_ONCE;                     \
-            const size_t pairs = rest - start < here ? rest - start : here;                          \
-            for (size_t i = 0; i < here; i++)                                                        \
-                radius[i] = __builtin_sqrt(-2 * natural_log(as_double(radii[start + i])));                     \
-            for (size_t i = 0; i < pairs; i++) {                                                     \
-                cos_sin(one_to_two(angles[start + i]), &cosine, &sine);                              \
-                values[start + i] = CHANGE(values[start + i], radius[i] * cosine);                   \
-                values[half + start + i] = CHANGE(values[half + start + i], radius[i] * sine);       \
-            }                                                                                        \
-            if (pairs < here) {                                                                      \
-                cos_sin(one_to_two(angles[start + pairs]), &cosine, &sine);                          \
-                values[start + pairs] = CHANGE(values[start + pairs], radius[pairs] * cosine);       \
-            }                                                                                        \
-        }                                                                                            \
+#define ADD_TO_VALUES                                                                                    \
+    {                                                                                                    \
+        const size_t half = (count + 1) / 2, rest = count - half;                                        \
+        const double inverse = 1 / step;                                                                 \
+        double radius[AT_ONCE], x[AT_ONCE], y[AT_ONCE], away[AT_ONCE], cosine, sine;                     \
+        size_t open = 0;                                                                                 \
+        for (size_t start = 0; start < half; start += AT_ONCE) {                                         \
+            const size_t here = half - start < AT_ONCE ? half - start : AT_ONCE;                         \
+            const size_t pairs = rest - start < here ? rest - start : here;                              \
+            const uint64_t *u = words + start, *turn = words + half + start;                             \
+            uint64_t doubtful = 0;                                                                       \
+            memcpy(x, values + start, here * sizeof *x);                                                 \
+            memset(y, 0, sizeof y);                                                                      \
+            memcpy(y, values + half + start, pairs * sizeof *y);                                         \
+            for (size_t i = 0; i < here; i++) {                                                          \
+                doubtful |= ((u[i] + EDGE) & MANTISSA) - 2 * EDGE;                                       \
+                radius[i] = per_step * __builtin_sqrt(-2 * natural_log(2 - one_to_two(u[i])));           \
+            }                                                                                            \
+            for (size_t i = 0; i < here; i++) {                                                          \
+                cos_sin(one_to_two(turn[i]), &cosine, &sine);                                            \
+                const double steps_x = nearest(x[i] * inverse, wide), steps_y = nearest(y[i] * inverse, wide); \
+                const double sum_x = radius[i] * cosine + (x[i] * inverse - steps_x);                    \
+                const double sum_y = radius[i] * sine + (y[i] * inverse - steps_y);                      \
+                const double near_x = nearest(sum_x, wide), near_y = nearest(sum_y, wide);               \
+                const double off_x = sum_x - near_x, off_y = sum_y - near_y;                             \
+                const double squares = off_x * off_x > off_y * off_y ? off_x * off_x : off_y * off_y;    \
+                away[i] = squares;                                                                       \
+                doubtful |= as_bits(clear) - as_bits(squares);                                           \
+                x[i] = (steps_x + near_x) * step;                                                        \
+                y[i] = (steps_y + near_y) * step;                                                        \
+            }                                                                                            \
+            for (size_t i = 0; (doubtful & SIGN) && i < here; i++) {                                     \
+                if (away[i] <= clear && ((u[i] + EDGE) & MANTISSA) >= 2 * EDGE)                          \
+                    continue;                                                                            \
+                if (open == room)                                                                        \
+                    return -1;                                                                           \
+                found[open++] = (open_pair){chunk, start + i, u[i], turn[i]};                            \
+                x[i] = values[start + i];                                                                \
+                if (i < pairs)                                                                           \
+                    y[i] = values[half + start + i];                                                     \
+            }                                                                                            \
+            memcpy(values + start, x, here * sizeof *x);                                                 \
+            memcpy(values + half + start, y, pairs * sizeof *y);                                         \
+        }                                                                                                \
+        return (ptrdiff_t)open;                                                                          \
     }
 
-#define SET(value, normal) (normal)
-/* Both are rounded to integers and the sum is exact; so is a power of two as factor. */
-#define ADD(value, normal) ((nearest((value) * (1 / step), wide) + nearest((normal) * (std / step), wide)) * step)
-
-EXPORTED(graphveil_normals,
-         (const uint64_t *radii, const uint64_t *angles, double *restrict values, size_t count),
-         (radii, angles, values, count), FOR_EACH_NORMAL(SET))
-
-EXPORTED(graphveil_add_to_double,
-         (const uint64_t *radii, const uint64_t *angles, double *restrict values, size_t count, double std, double step),
-         (radii, angles, values, count, std, step), FOR_EACH_NORMAL(ADD))
-
-EXPORTED(graphveil_add_to_float,
-         (const uint64_t *radii, const uint64_t *angles, float *restrict values, size_t count, double std, double step),
-         (radii, angles, values, count, std, step), FOR_EACH_NORMAL(ADD))
+/* `clear` is the square of the distance. */
+COMPILED_FOR_EACH(graphveil_add_noise,
+                  (const uint64_t *words, double *restrict values, size_t count, double per_step, double step,
+                   double clear, open_pair *found, size_t room, uint64_t chunk),
+                  (words, values, count, per_step, step, clear, found, room, chunk), ADD_TO_VALUES)
 
 /* EVP_EncryptUpdate of OpenSSL, or what else encrypts `size` bytes and says how many it has `written`. */
 typedef int (*cipher)(void *state, unsigned char *out, int *written, const unsigned char *in, int size);
 
-/* Values of several chunks plus noise, without a return between them: for each, encrypted `zeros` become its words, and
- * those its noise. Returns how many chunks are done: all, or those before the first that has a radius below 2^-20, to
- * which nothing is added. Returns -1 if the cipher fails. */
-#define RUN_OF_CHUNKS(NAME, ADD_TO_ONE, TYPE)                                                                     \
-    ptrdiff_t NAME(cipher encrypt, void *state, const unsigned char *zeros, uint64_t *words, TYPE *const *values, \
-                   const size_t *counts, size_t chunks, double std, double step) {                                \
-        for (size_t done = 0; done < chunks; done++) {                                                            \
-            const size_t half = (counts[done] + 1) / 2;                                                           \
-            const int size = (int)(2 * half * sizeof *words);                                                     \
-            int written = 0;                                                                                      \
-            if (encrypt(state, (unsigned char *)words, &written, zeros, size) != 1 || written != size)            \
-                return -1;                                                                                        \
-            if (graphveil_radii(words, half))                                                                     \
-                return (ptrdiff_t)done;                                                                           \
-            ADD_TO_ONE(words, words + half, values[done], counts[done], std, step);                               \
-        }                                                                                                         \
-        return (ptrdiff_t)chunks;                                                                                 \
+/* The same for several chunks in one call: for each, encrypted `zeros` become its words, and those its noise. Returns
+ * how many pairs are open in all, -1 if there is no room for them, -2 if the cipher fails. */
+ptrdiff_t graphveil_add_noise_to_run(cipher encrypt, void *state, const unsigned char *zeros, uint64_t *words,
+                                     double *const *values, const size_t *counts, size_t chunks, double per_step,
+                                     double step, double clear, open_pair *found, size_t room) {
+    size_t open = 0;
+    for (size_t chunk = 0; chunk < chunks; chunk++) {
+        const size_t half = (counts[chunk] + 1) / 2;
+        const int size = (int)(2 * half * sizeof *words);
+        int written = 0;
+        if (encrypt(state, (unsigned char *)words, &written, zeros, size) != 1 || written != size)
+            return -2;
+        const ptrdiff_t more = graphveil_add_noise(words, values[chunk], counts[chunk], per_step, step, clear,
+                                                   found + open, room - open, chunk);
+        if (more < 0)
+            return -1;
+        open += (size_t)more;
     }
-
-RUN_OF_CHUNKS(graphveil_add_run_to_double, graphveil_add_to_double, double)
-RUN_OF_CHUNKS(graphveil_add_run_to_float, graphveil_add_to_float, float)
+    return (ptrdiff_t)open;
+}

@@ -23,6 +23,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.mechanisms.keystream import BLOCKS, CHUNK
 from graphveil.mechanisms.lane import Lane
+from graphveil.mechanisms.normals import Rounding
 
 # Chunks that are worth waking a thread for: one takes 0.15 ms, and waking may take as long as a few.
 _WORTH_A_THREAD = 6
@@ -123,21 +124,22 @@ class NoiseSource:
         lane.uniforms(chunks, self._key, block)
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """float64 standard normals."""
-        out = torch.empty(math.prod(shape), dtype=torch.float64)
-        self._each(out.split(CHUNK), lambda lane, chunks, block: lane.normals(chunks, self._key, block))
+        """float64 standard normals, rounded to multiples of 2^-16."""
+        out = torch.zeros(math.prod(shape), dtype=torch.float64)
+        self.add_normals(out, Rounding(std=1.0, step=2.0**-16))
         return out.reshape(shape)
 
-    def add_normals(self, flat: torch.Tensor, std: float, step: float) -> None:
-        """Values and normals of standard deviation `std`, each rounded to multiples of `step`, are added in place."""
-        self._each(flat.split(CHUNK), self._adding(std, step))
+    def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
+        """float64 values become values plus ideal normals, rounded, in place.
 
-    def _adding(self, std: float, step: float) -> Draw:
-        return lambda lane, chunks, block: lane.add(chunks, self._key, block, std, step)
+        Formal guarantee (docs/theory.md, section 8.2): each result is the correctly rounded sum of the value and an
+        independent ideal normal number, up to a total variation of 2^-180 for each pair of entries, if the keystream
+        is uniform.
+        """
+        self._each(flat.split(CHUNK), self._adding(rounding))
 
-    def entries(self, part: torch.Tensor) -> int:
-        """How many entries the value has that this tensor is all of; see `graphveil.distributed` for other sources."""
-        return part.numel()
+    def _adding(self, rounding: Rounding) -> Draw:
+        return lambda lane, chunks, block: lane.add(chunks, self._key, block, rounding)
 
     def integers(self, high: int, *shape: int) -> torch.Tensor:
         """int64 uniform on 0 .. high - 1; the bias of 53-bit arithmetic is below high * 2^-53."""

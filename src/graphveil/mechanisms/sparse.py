@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +13,14 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
+from graphveil.mechanisms.sums import row_sums
+
+# Rows times a table, in float64, into the third argument or into a new tensor.
+Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tensor]
+
 
 class SparseRows:
-    """Rows of a sparse matrix with what training needs: both products and the squared norm of each row.
+    """Rows of a sparse matrix with what training needs: both products and the squared norm of each row, in float64.
 
     Products are sums of table rows (`embedding_bag`), which torch does two to three times faster than a CSR product.
     On the processor the matrix's own memory is read, which may be a mapped file: nobody may change it.
@@ -40,10 +45,11 @@ class SparseRows:
         self._taken = WeakIdKeyDictionary()
         self._counts = counts = starts.diff()
         if values is None:
-            self.squared_norms = counts.float()
+            self.squared_norms = counts.double()
         else:
             owners = torch.repeat_interleave(counts)
-            self.squared_norms = torch.zeros(len(counts), device=self.device).index_add_(0, owners, values.square())
+            squares = values.double().square_()
+            self.squared_norms = squares.new_zeros(len(counts)).index_add_(0, owners, squares)
 
     @property
     def matrix(self) -> sp.csr_array:
@@ -75,11 +81,39 @@ class SparseRows:
         return self._times(weight, 0, len(self))
 
     @torch.no_grad()
-    def times_into(self, out: torch.Tensor, weight: torch.Tensor, rows_at_once: int) -> None:
-        """`times` into a tensor that is there already, with nothing large beside it."""
-        for first in range(0, len(self), rows_at_once):
-            last = min(first + rows_at_once, len(self))
-            out[first:last] = self._times(weight, first, last)
+    def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """`times` in float64, without rounding where entries and table are on a lattice (`mechanisms.exact`)."""
+        return row_sums(self._starts, self._columns, self._values, table.contiguous(), out)
+
+    @torch.no_grad()
+    def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
+        """The same for the transpose."""
+        if len(self) < self.shape[1] // 8:
+            each = table.double().index_select(0, torch.repeat_interleave(self._counts))
+            if self._values is not None:
+                each *= self._values[:, None]
+            # By 64-bit indices torch adds three times as fast.
+            return each.new_zeros(self.shape[1], table.shape[1]).index_add_(0, self._columns.long(), each)
+        if self._transposed is None:
+            self._transposed = transpose_of([self])
+        return self._transposed.exact_times(table)
+
+    @property
+    def binary(self) -> bool:
+        """Whether all entries are 1."""
+        return self._values is None
+
+    def rounded(self, steps: torch.Tensor, kept: torch.Tensor) -> SparseRows:
+        """The same rows with entries rounded towards zero to multiples of each row's step, a power of two.
+
+        Rows that are not `kept` become zero.
+        """
+        assert self._values is not None
+        each, stays = (torch.repeat_interleave(of_row, self._counts) for of_row in (steps.float(), kept))
+        values = torch.where(stays, (self._values / each).trunc_().mul_(each), 0.0)
+        rounded = object.__new__(SparseRows)
+        rounded._set(self._starts, self._columns, values, self.shape[1])
+        return rounded
 
     @torch.no_grad()
     def _times(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
@@ -93,30 +127,20 @@ class SparseRows:
             columns, weight.contiguous(), starts, mode="sum", include_last_offset=True, per_sample_weights=values
         )
 
-    def product(self, weight: torch.Tensor) -> torch.Tensor:
-        """`times` with a gradient for `weight`."""
-        product: torch.Tensor = _Product.apply(weight, self)
+    def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
+        """`times` with a gradient for `weight`; `exact`: through `exact_times`."""
+        product: torch.Tensor = _Product.apply(weight, self, exact)
         return product
 
     def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
-        """A few rows are added where they belong; for many, the transpose is laid out once."""
-        if len(self) < self.shape[1] // 8:
-            each = value.index_select(0, torch.repeat_interleave(self._counts))
-            if self._values is not None:
-                each *= self._values[:, None]
-            # By 64-bit indices torch adds three times as fast.
-            return value.new_zeros(self.shape[1], value.shape[1]).index_add_(0, self._columns.long(), each)
+        """The transposed product in float32: for training that needs no protection."""
         if self._transposed is None:
             self._transposed = transpose_of([self])
         return self._transposed.times(value)
 
-    def weight_sum(self, scaled: torch.Tensor) -> torch.Tensor:
-        """The gradient of a layer's weight, from the gradients of its outputs for these rows."""
-        return self.transposed_times(scaled)
-
-    def transposed_sums(self) -> TransposedSums:
-        """`weight_sum` over many blocks of rows like these."""
-        return TransposedSums()
+    def transposed_sums(self, product: Product) -> TransposedSums:
+        """Transposed products over many blocks of rows like these, step after step."""
+        return TransposedSums(product)
 
     def layer(self, outputs: int) -> SparseLinear:
         """A linear layer that reads such rows."""
@@ -126,7 +150,8 @@ class SparseRows:
 class TransposedSums:
     """Collects the clipped output gradients of a sparse layer over all blocks, for one transposed product a step."""
 
-    def __init__(self) -> None:
+    def __init__(self, product: Product) -> None:
+        self._product = product
         self._rows: list[SparseRows] = []
         self._scaled: list[torch.Tensor] = []
         self._next = 0
@@ -140,15 +165,16 @@ class TransposedSums:
         self._outputs[self._next : self._next + len(rows)] = scaled
         self._next += len(rows)
 
-    def weight_sum(self, rows_at_once: int) -> torch.Tensor:
+    def weight_sum(self) -> torch.Tensor:
+        """The gradient of the layer's weight, in float64; the next step may overwrite it."""
         if self._transposed is None:
             self._transposed = transpose_of(self._rows)
             self._outputs = torch.cat(self._scaled)
-            self._sum = self._outputs.new_empty(len(self._transposed), self._outputs.shape[1])
+            shape = len(self._transposed), self._outputs.shape[1]
+            self._sum = torch.empty(shape, dtype=torch.float64, device=self._outputs.device)
             self._rows, self._scaled = [], []
         self._next = 0
-        self._transposed.times_into(self._sum, self._outputs, rows_at_once)
-        return self._sum
+        return self._product(self._transposed, self._outputs, self._sum)
 
 
 def _shared(array: np.ndarray) -> torch.Tensor:
@@ -165,17 +191,22 @@ def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:
 
 class _Product(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, weight: torch.Tensor, rows: SparseRows) -> torch.Tensor:
+    def forward(ctx: Any, weight: torch.Tensor, rows: SparseRows, exact: bool) -> torch.Tensor:
         ctx.rows = rows
-        return rows.times(weight)
+        return rows.exact_times(weight).float() if exact else rows.times(weight)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        return ctx.rows.transposed_times(gradients[0].contiguous()), None
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.rows.transposed_times(gradients[0].contiguous()), None, None
 
 
 class SparseLinear(nn.Module):
-    """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as in the paper's W."""
+    """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as in the paper's W.
+
+    With `exact`, whoever trains the layer keeps its weight on a lattice, and products do not round.
+    """
+
+    exact = False
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -184,7 +215,7 @@ class SparseLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
 
     def forward(self, rows: SparseRows) -> torch.Tensor:
-        return rows.product(self.weight) + self.bias
+        return rows.product(self.weight, exact=self.exact) + self.bias
 
 
 Rows = torch.Tensor | SparseRows

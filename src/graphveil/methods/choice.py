@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from graphveil.lattice import count_step
 from graphveil.levels import Level, Node
 from graphveil.mechanisms.sparse import Rows
 from graphveil.methods.estimator import Inputs
@@ -73,8 +74,15 @@ def neighbor_margins(
     weights = weights * wrong[i]
     wrong_shaken = np.mean([labels != other for other in others], axis=0)
     degrees = np.minimum(1, reads / most)
-    sums = [wrong.sum(), wrong_shaken.sum(), (weights * votes).sum(), weights.sum(), degrees.sum()]
-    return torch.tensor(sums, dtype=torch.float64) / torch.tensor(neighbor_margin_units(level), dtype=torch.float64)
+    terms = (wrong, wrong_shaken, weights * votes, weights, degrees)
+    units = torch.tensor(neighbor_margin_units(level), dtype=torch.float64)
+    return exact_sums(terms, len(labels)) / units
+
+
+def exact_sums(terms: Sequence[np.ndarray], train_nodes: int) -> torch.Tensor:
+    """The sum of each array, whose sizes add up to `train_nodes` at most: rounded towards zero, then added in int64."""
+    step = count_step(train_nodes)
+    return torch.tensor([float(np.trunc(each / step).astype(np.int64).sum()) * step for each in terms]).double()
 
 
 def co_reader_margins(data: Inputs, opinions: torch.Tensor) -> torch.Tensor:
@@ -97,7 +105,7 @@ def co_reader_margins(data: Inputs, opinions: torch.Tensor) -> torch.Tensor:
     counted = wrong[readers] & (others > 0)
     readers, first, others = readers[counted], first[counted], others[counted]
     votes = _share(counts[first, labels[readers]] - 1 - counts[first, guessed[readers]], others)
-    return torch.tensor([wrong.sum(), votes.sum(), len(readers)], dtype=torch.float64)
+    return exact_sums((wrong, votes, np.ones(len(readers))), len(labels))
 
 
 def _share(votes: np.ndarray, others: np.ndarray) -> np.ndarray:

@@ -51,9 +51,9 @@ class DPSAGE(NodeClassifier):
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
-        X = _unit_rows(data.features)
-        summed = data.adjacency.times(X)
-        read = normalize_rows(summed)
+        X = self._unit_rows(data.features)
+        summed = self.arithmetic.product(data.adjacency, X)
+        read = normalize_rows(summed.float())
         model = OneLayerSage(int(X.shape[1]), self.hidden, data.classes)
 
         X_of, read_of = KeptRows(X), KeptRows(read)
@@ -77,20 +77,19 @@ class DPSAGE(NodeClassifier):
         return {"_released": torch.empty(self.plan_.facts.nodes, self.plan_.facts.features)}
 
     def _recall(self, data: Inputs | None) -> None:
-        self._features = None if data is None else _unit_rows(data.features)
+        self._features = None if data is None else self._unit_rows(data.features)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
-        X = _unit_rows(data.features)
+        X = self._unit_rows(data.features)
         return self._model(X, normalize_rows(data.adjacency.times(X)))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         del from_graph  # neighbours' features are private whoever names the neighbours
         if self._features is None:
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
-        summed = self._ledger.release_new_rows("aggregation", rows.times(self._features))
-        return self._model(_unit_rows(features), normalize_rows(summed))
+        summed = self._ledger.release_new_rows("aggregation", self.arithmetic.product(rows, self._features))
+        return self._model(self._unit_rows(features), normalize_rows(summed))
 
-
-def _unit_rows(features: Rows) -> torch.Tensor:
-    """Dense rows a hair below norm 1, so that rounding cannot lift one above it."""
-    return normalize_rows(dense(features), 1 - 1e-6)
+    def _unit_rows(self, features: Rows) -> torch.Tensor:
+        """Dense rows of norm 1, on the lattice of their sums."""
+        return self.arithmetic.table(dense(features), 1.0, self._ledger.plan.facts.nodes, stretch=True)

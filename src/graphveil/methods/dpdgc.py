@@ -24,8 +24,8 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.plans import Settings
-from graphveil.methods.tables import Tables, clip_rows, noise_of, own_width, readable, widths
-from graphveil.methods.training import ROWS_AT_ONCE, Logits, all_logits, cross_fitted, train_privately
+from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
+from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
@@ -90,9 +90,10 @@ class DPDGC(NodeClassifier):
         return self._fuse(data, ledger, *self._opinions(data, ledger))
 
     def _fuse(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> torch.Tensor:
-        tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger)
-        W = clip_rows(tables.joined(self._parts), self.row_norm * (1 - 1e-6))
-        Z = self._finish(ledger.release("release", data.adjacency.times(W)), tables.own(self._parts))
+        tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger, self.arithmetic)
+        W = self.arithmetic.table(tables.joined(self._parts), self.row_norm, ledger.plan.facts.nodes)
+        summed = ledger.release("release", self.arithmetic.product(data.adjacency, W))
+        Z = self._finish(summed, tables.own(self._parts))
         self._released = Z
         opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
         head = self._fusion(data.classes, Z.shape[1])
@@ -112,6 +113,7 @@ class DPDGC(NodeClassifier):
                 learning_rate=_HEAD_RATE,
                 show=self.show_progress,
                 average=True,
+                arithmetic=self.arithmetic,
             )
         else:
             self._fuse_freely(head, logits, data, "head")
@@ -209,10 +211,10 @@ class DPDGC(NodeClassifier):
         return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
-        summed = rows.times(self._table)
+        summed = self.arithmetic.product(rows, self._table)
         if self._draws(from_graph):
             summed = self._ledger.release_new_rows("release", summed)
-        return self._head(features, self._finish_new(summed))
+        return self._head(features, self._finish_new(summed.float()))
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         """Z of nodes of which no table knows anything yet."""
@@ -243,9 +245,12 @@ class DPDGC(NodeClassifier):
             with torch.no_grad():
                 return layer(data.adjacency)
 
+        layer.exact = True
+
         @torch.no_grad()
         def hold_norms() -> None:
-            layer.weight.mul_(self.row_norm / layer.weight.norm(dim=1, keepdim=True).clamp_min_(1e-12))
+            rows = self.arithmetic.table(layer.weight, self.row_norm, ledger.plan.facts.nodes, stretch=True)
+            layer.weight.copy_(rows)
 
         hold_norms()
         train_privately(
@@ -257,13 +262,11 @@ class DPDGC(NodeClassifier):
             learning_rate=self._private_rate(data),
             show=self.show_progress,
             after_step=hold_norms,
+            arithmetic=self.arithmetic,
         )
-        with torch.no_grad():
-            # In double precision the norm is held to 1e-16; a hair below the bound absorbs what is left.
-            blocks, norm = layer.weight.split(ROWS_AT_ONCE), self.row_norm * (1 - 1e-6)
-            W = torch.cat([normalize_rows(rows.double(), norm).float() for rows in blocks])
-            self._table, self._bias = W, layer.bias.detach()
-            return normalize_rows(ledger.release("release", data.adjacency.times(W)) + self._bias)
+        self._table, self._bias = layer.weight.detach(), layer.bias.detach()
+        summed = ledger.release("release", self.arithmetic.product(data.adjacency, self._table))
+        return normalize_rows(summed + self._bias)
 
 
 class TwoStage(torch.nn.Module):

@@ -21,6 +21,7 @@ from graphveil.graph import Graph, cap_degree
 from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.mechanisms.exact import EXACT, Arithmetic
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
 from graphveil.methods.look_alikes import votes_of_look_alikes
@@ -75,6 +76,8 @@ class NodeClassifier:
     direction: ClassVar[Direction] = "out"
     # The planned release that rows of new nodes join; None where they need none.
     joins: ClassVar[str | None] = None
+    # How released sums are made; the broken variants of an audit have another.
+    arithmetic: ClassVar[Arithmetic] = EXACT
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as scikit-learn's `clone` wants them."""
@@ -367,7 +370,16 @@ class NodeClassifier:
         model.to(self.device)
         if name in ledger.used:
             rate = self._private_rate(data)
-            train_privately(model, logits, data.target, ledger, name, learning_rate=rate, show=self.show_progress)
+            train_privately(
+                model,
+                logits,
+                data.target,
+                ledger,
+                name,
+                learning_rate=rate,
+                show=self.show_progress,
+                arithmetic=self.arithmetic,
+            )
         else:
             self._train_freely(model, logits, data.target, name)
 
@@ -422,11 +434,15 @@ class Inputs:
 
     def mean(self, rows: torch.Tensor) -> torch.Tensor:
         """Over all rows of a table."""
-        return rows.mean(0)
+        return (self.total(rows) / self.count(rows)).float()
+
+    def count(self, rows: torch.Tensor) -> int:
+        """How many rows a table has, all of them together."""
+        return len(rows)
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
-        """The sum of all rows of a table."""
-        return rows.sum(0)
+        """The sum of all rows of a table, in float64."""
+        return rows.sum(0, dtype=torch.float64)
 
     def longest(self, rows: torch.Tensor) -> torch.Tensor:
         """The largest norm of a table's rows."""

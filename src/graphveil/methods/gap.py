@@ -85,7 +85,8 @@ class GAP(NodeClassifier):
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         found = [normalize_rows(self._encoder.hidden(features))]
         for seen in [self._encoded, *self._released.unbind(1)][: self.hops]:
-            summed = rows.times(seen.contiguous())
+            table = self.arithmetic.table(seen, 1.0, self.plan_.facts.nodes)
+            summed = self.arithmetic.product(rows, table)
             found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(found, dim=1))
 
@@ -106,6 +107,6 @@ class GAP(NodeClassifier):
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
         found = [H]
         for _ in range(self.hops):
-            summed = data.adjacency.times(found[-1] * (1 - 1e-6))  # rounding must not lift a row above norm 1
-            found.append(normalize_rows(ledger.release("hops", summed)))
+            rows = self.arithmetic.table(found[-1], 1.0, ledger.plan.facts.nodes)
+            found.append(normalize_rows(ledger.release("hops", self.arithmetic.product(data.adjacency, rows))))
         return torch.stack(found, dim=1)

@@ -339,10 +339,13 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
         first = replace(first, steps=min(_FIRST_STEPS, first.steps))
     if facts.directed:
         assert isinstance(level, KNeighbor)
-        moved = ByKind(sensitivity.co_reader_margins(level), sensitivity.co_reader_margins(level, in_training=False))
+        moved = ByKind(
+            sensitivity.co_reader_margins(level, facts.train_nodes),
+            sensitivity.co_reader_margins(level, facts.train_nodes, in_training=False),
+        )
         source = "docs/theory.md section 5.6 (does a directed graph pay)"
     else:
-        moved = ByKind(sensitivity.neighbor_margins(level), 0)
+        moved = ByKind(sensitivity.neighbor_margins(level, facts.train_nodes), 0)
         source = "docs/theory.md section 5.5 (does the graph pay)"
     choice = GaussianRelease("choice", moved, 1.0, source)
     return replace(

@@ -12,8 +12,10 @@ from functools import cached_property
 import torch
 from torch.nn import functional
 
+from graphveil.lattice import table_step
 from graphveil.levels import protects_attributes
 from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.exact import EXACT, Arithmetic
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.estimator import Inputs
 
@@ -31,8 +33,11 @@ class Tables:
     else is post-processing of their outputs.
     """
 
-    def __init__(self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: Ledger) -> None:
+    def __init__(
+        self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: Ledger, arithmetic: Arithmetic = EXACT
+    ) -> None:
         self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
+        self._arithmetic, self._nodes = arithmetic, ledger.plan.facts.nodes
         self._private = protects_attributes(ledger.plan.level)
 
     def joined(self, name: str) -> torch.Tensor:
@@ -66,23 +71,25 @@ class Tables:
         """Everybody's class probabilities from features, with noise where features are private."""
         if not self._private:
             return self._to_norm_one(self._centred(self._opinions, self._opinions))
-        noisy = self._ledger.release("posteriors", self._opinions)
+        noisy = self._ledger.release("posteriors", self._arithmetic.table(self._opinions, 1.0, 1).double())
         return self._to_norm_one(shrunk_rows(self._centred(noisy, noisy), noise_of(self._ledger, "posteriors")))
 
     @cached_property
     def readers(self) -> torch.Tensor:
         """What those say who read a node: A^T of the label table, released in all rows (docs/theory.md, 5.4)."""
-        counts = self._data.adjacency.transposed_times(clip_rows(self.labels, 1 - 1e-6))
-        noisy = self._ledger.release("readers", counts)
+        rows = self._arithmetic.table(self.labels, 1.0, self._nodes)
+        noisy = self._ledger.release("readers", self._arithmetic.transposed_product(self._data.adjacency, rows))
         return self._to_norm_one(shrunk_rows(noisy, noise_of(self._ledger, "readers")))
 
     @cached_property
     def neighbors(self) -> torch.Tensor:
         """Whose readers have which labels: S = A^T diag(w) Y + noise over training rows, less what S usually is."""
         data = self._data
-        counts = neighbor_label_counts(data.adjacency, data.target.labels, data.target.train, data.classes, self._tau)
-        counts = self._ledger.release("neighbors", counts)
-        usual = data.total(counts).clamp_min(1e-9)
+        rows = weighted_labels(
+            data.adjacency, data.target.labels, data.target.train, data.classes, self._tau, self._nodes
+        )
+        counts = self._ledger.release("neighbors", self._arithmetic.transposed_product(data.adjacency, rows))
+        usual = data.total(counts).float().clamp_min(1e-9)
         unusual = counts - counts.sum(1, keepdim=True) * usual / usual.sum()
         return self._to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
 
@@ -99,20 +106,25 @@ class Tables:
         return table / self._data.longest(table).clamp_min(1e-12)
 
 
+def weighted_labels(
+    adjacency: SparseRows, labels: torch.Tensor, train: torch.Tensor, classes: int, tau: float, nodes: int
+) -> torch.Tensor:
+    """diag(w) Y over training rows, w_i = min(1, tau / sqrt(deg_i)), rounded down to the lattice of sums of `nodes`
+    rows; the others are zero."""
+    weighted = torch.zeros(len(adjacency), classes, device=labels.device)
+    degrees = adjacency.squared_norms[train].clamp_min(1.0)  # entries are 0/1, so this is the number of them
+    step = table_step(1.0, nodes)
+    weights = (tau * (1 - 1e-12) / degrees.sqrt()).clamp_(max=1.0).div_(step).floor_().mul_(step).float()
+    weighted[train] = functional.one_hot(labels[train], classes).float() * weights[:, None]
+    return weighted
+
+
 def neighbor_label_counts(
     adjacency: SparseRows, labels: torch.Tensor, train: torch.Tensor, classes: int, tau: float
 ) -> torch.Tensor:
-    """A^T diag(w) Y with w_i = min(1, tau / sqrt(deg_i))."""
-    weighted = torch.zeros(len(adjacency), classes, device=labels.device)
-    degrees = adjacency.squared_norms[train].clamp_min(1.0)  # entries are 0/1, so this is the number of them
-    weights = (tau / degrees.sqrt()).clamp_(max=1.0)
-    weighted[train] = functional.one_hot(labels[train], classes).float() * weights[:, None]
-    return adjacency.transposed_times(weighted)
-
-
-def clip_rows(table: torch.Tensor, norm: float) -> torch.Tensor:
-    """Rows longer than `norm` are shortened to it."""
-    return table * (norm / table.norm(dim=1, keepdim=True).clamp_min(norm))
+    """A^T diag(w) Y on one process, exactly."""
+    rows = weighted_labels(adjacency, labels, train, classes, tau, len(adjacency))
+    return EXACT.transposed_product(adjacency, rows)
 
 
 def shrunk_rows(table: torch.Tensor, noise: float) -> torch.Tensor:

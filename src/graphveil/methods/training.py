@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.clipping import BlockwiseSums, clipped_gradient_sum
+from graphveil.mechanisms.clipping import ClippedSums
+from graphveil.mechanisms.exact import EXACT, Arithmetic
 from graphveil.mechanisms.sparse import KeptRows, Rows
 from graphveil.methods.training_state import Best, RunningMean, TrainingState
 from graphveil.stages import Stages
@@ -41,7 +43,7 @@ class Target:
 
     def blocks(self, rows_at_once: int) -> Sequence[torch.Tensor]:
         """The training nodes, so many at a time."""
-        return self.train.split(rows_at_once)
+        return in_blocks(self.train, rows_at_once)
 
     @property
     def validates(self) -> bool:
@@ -65,6 +67,15 @@ class Target:
     def held_out(self, fold: int, folds: int) -> slice:
         """The places in that order that a fold leaves out."""
         return slice(fold, None, folds)
+
+
+def in_blocks(rows: torch.Tensor, at_once: int) -> list[torch.Tensor]:
+    """So many rows at a time, and never a single one after others: a product of one row is another routine, which may
+    round otherwise."""
+    blocks = list(rows.split(at_once))
+    if len(blocks) > 1 and len(blocks[-1]) == 1:
+        blocks[-2:] = [torch.cat(blocks[-2:])]
+    return blocks
 
 
 def train_freely(
@@ -106,6 +117,7 @@ def train_privately(
     show: bool | None,
     after_step: Callable[[], None] | None = None,
     average: bool = False,
+    arithmetic: Arithmetic = EXACT,
 ) -> None:
     """Clipped training as `name` plans it: its steps, its sampling, its noise.
 
@@ -120,18 +132,17 @@ def train_privately(
     mean = RunningMean(model) if average else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
     blocks = target.blocks(ROWS_AT_ONCE)
-    over_blocks = BlockwiseSums(model, blocks, planned.clip)
+    clipped = ClippedSums(model, planned.clip, target.count, arithmetic)
 
     def row_losses(rows: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none")
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
-        if drawn is None and len(blocks) > 1:
-            sums = over_blocks(row_losses)
+        if drawn is None:
+            sums = clipped.over(blocks, row_losses)
         else:
-            rows = target.train if drawn is None else target.train[drawn]
-            sums = clipped_gradient_sum(model, lambda: row_losses(rows), planned.clip)
+            sums = clipped.of(partial(row_losses, target.train[drawn]))
         noisy = ledger.noisy_sum(name, sums)
         for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
             parameter.grad = gradient
