@@ -199,6 +199,15 @@ def test_the_smallest_delta_can_be_accounted_for():
     assert make_plan("randedge", Edge(), PHOTO, epsilon=8.0, delta=1e-30).epsilon <= 8.0
 
 
+def test_a_delta_below_the_accountants_rounding_is_refused_in_one_line():
+    """Batches at edge level, where the automatic delta counts all possible edges; declaring fewer helps."""
+    facts, batches = PublicFacts(19_717, 14_788, 500, 3), Settings(batch_size=64)
+    with pytest.raises(InvalidInput, match=r"cannot be certified at delta = 1e-10 .* give a larger one") as error:
+        make_plan("dpdgc", Edge(), facts, epsilon=1.0, settings=batches)
+    assert "\n" not in str(error.value)
+    assert make_plan("dpdgc", Edge(), replace(facts, edges=100_000), epsilon=1.0, settings=batches).epsilon <= 1.0
+
+
 def test_a_level_without_protection_has_no_budget():
     with pytest.raises(InvalidInput, match=r"epsilon = 8\.0: level none protects nothing"):
         make_plan("mlp", Public(), PHOTO, epsilon=8.0)

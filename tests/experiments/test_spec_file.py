@@ -124,7 +124,7 @@ MISTAKES = [
     ("delta = 1e-5", "delta = 2", 29, "delta = 2"),
     ("delta = 1e-5", 'delta = "papers"', 29, "delta = 'papers': must be a number"),
     ("delta = 1e-5", "delta = 1e-40", 29, "delta = 1e-40: must be at least 1e-30"),
-    ("max_degree = 10\n", "max_degree = 10\noptions.cap_degrees = 2\n", 36, "cap_degrees = 2"),
+    ("{ steps = 7,", "{ cap_degrees = true, steps = 7,", 30, "cap_degrees = True: dpdgc relies on no degree bound"),
     ("{ steps = 7,", "{ stops = 7,", 31, "stops = 7: is not an option of dpdgc"),
     ("release = 0.5 }", 'release = "half" }', 31, "must be a table of numbers"),
     ("max_degree = 10\n", "", 34, "max_degree = None: level node needs"),
