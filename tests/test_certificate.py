@@ -35,13 +35,25 @@ CASES = [
     ("randedge", Edge("undirected")),
     ("mlp", Edge("directed")),
     ("dp-sage", Node(3)),
+    ("auto", KNeighbor(1)),
     ("dpdgc", Public()),
 ]
 
 
+def leave_the_graph(plan):
+    """Draw the fallback plan."""
+    book = Ledger(plan, NoiseSource(seed=0))
+    book.release("choice", torch.zeros(5).double())
+    book.turn()
+    for name in ("features", "more features"):
+        for _ in range(plan[name].uses):
+            book.noisy_sum(name, [torch.zeros(3).double()])
+    return book.certificate()
+
+
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
 def test_json_is_read_back(method, level):
-    certificate = execute(make_plan(method, level, FACTS, epsilon=4.0))
+    certificate = execute(make_plan(method, level, FACTS, epsilon=None if level == Public() else 4.0))
     data = json.loads(certificate.to_json())
     assert data["schema"] == SCHEMA
     assert Certificate.from_json(certificate.to_json()) == certificate
@@ -79,6 +91,44 @@ def test_degree_promise_and_capping_are_assumptions():
     assert any("Promised: no node is read by more than 20" in line for line in promised.assumptions)
     capped = execute(make_plan("gap", KNeighbor(2), FACTS, epsilon=4.0, settings=Settings(max_degree=9, capped=True)))
     assert any("differ after the capping" in line for line in capped.assumptions)
+
+
+def test_whichever_branch_was_taken_both_are_certified():
+    plan = make_plan("auto", KNeighbor(1), FACTS, epsilon=8.0, settings=Settings(steps=3))
+    stayed, left = execute(plan), leave_the_graph(plan)
+    assert (stayed.branch, left.branch) == ("main", "fallback")
+    assert [m.name for m in left.mechanisms] == ["features", "choice", "more features"]
+    assert [m.name for m in left.not_executed] == ["labels", "release", "head"]
+    assert stayed.epsilon_by_kind == left.epsilon_by_kind == plan.epsilon_by_kind()
+    assert left.epsilon_by_kind["unlabelled"] > 1, "the branch that was left would have cost them that"
+    assert stayed.rdp_epsilon == left.rdp_epsilon == plan.rdp_epsilon
+    again = Certificate.from_json(left.to_json())
+    assert again == left
+    assert again.plan().epsilon_by_kind() == plan.epsilon_by_kind()
+    assert again.plan().rdp_epsilon == plan.rdp_epsilon
+    data = json.loads(left.to_json())
+    assert data["branch"] == "fallback"
+    assert [m["name"] for m in data["not_executed"]] == ["labels", "release", "head"]
+    text = str(left)
+    assert "led to the fallback plan" in text
+    assert (
+        text.index("more features (") < text.index("What the main plan would have used it for") < text.index("labels (")
+    )
+
+
+def test_declared_edges_are_a_bound():
+    facts = PublicFacts(200, 150, 4, 3, edges=1000)
+    assert "Declared: at most 1000 stored edges." in execute(make_plan("gap", Edge(), facts, epsilon=1.0)).assumptions
+
+
+def test_a_large_delta_is_a_warning():
+    certificate = execute(make_plan("mlp", KNeighbor(1), FACTS, epsilon=4.0, delta=1e-2))
+    assert "WARNING: delta 0.01 is more than 1 / 200" in str(certificate)
+    assert certificate.to_dict()["warnings"] == list(certificate.warnings) != []
+    for delta in ("auto", 1 / 200):
+        quiet = execute(make_plan("mlp", KNeighbor(1), FACTS, epsilon=4.0, delta=delta))
+        assert "WARNING" not in str(quiet)
+        assert quiet.to_dict()["warnings"] == []
 
 
 def test_the_public_level_claims_nothing():

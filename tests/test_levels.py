@@ -10,6 +10,7 @@ from graphveil.levels import (
     check_size,
     describe,
     level_from_dict,
+    level_of,
     level_to_dict,
     make_level,
     protects_attributes,
@@ -82,3 +83,24 @@ def test_promises_that_hold_pass():
     check_promise(Node(5), 5)
     check_promise(KNeighbor(5), 10**6)
     check_size(KNeighbor(4), 5)
+
+
+def test_names_of_levels_are_understood():
+    assert [level_of("none"), level_of("edge"), level_of("node", 7)] == [Public(), Edge(), Node(7)]
+    assert level_of(KNeighbor(3)) == KNeighbor(3)
+
+
+@pytest.mark.parametrize(
+    ("level", "message"),
+    [
+        (None, r"level = None: is missing; give Public\(\), Edge\(\), KNeighbor\(k=...\) or Node\(max_degree=...\)"),
+        ("nodes", "level = 'nodes': must be one of none, edge, k-neighbor, node"),
+        ("node", "max_degree = None"),
+        ("k-neighbor", "k = None"),
+        (5, "level = 5: is no level"),
+        (Edge, "is no level"),
+    ],
+)
+def test_what_is_no_level_is_refused(level, message):
+    with pytest.raises(InvalidInput, match=message):
+        level_of(level)

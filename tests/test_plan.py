@@ -1,7 +1,7 @@
 """Plans of all methods at all levels: what they spend, that they meet their target, and what they refuse."""
 
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +11,7 @@ from graphveil.accounting import Gaussian, SampledGaussian, compose
 from graphveil.errors import InvalidInput
 from graphveil.levels import Edge, KNeighbor, Node, Public
 from graphveil.methods.plans import METHODS, Settings, make_plan
-from graphveil.plan import KINDS, PublicFacts, automatic_delta, mechanism_from_dict, mechanism_to_dict
+from graphveil.plan import KINDS, PublicFacts, automatic_delta, delta_warning, mechanism_from_dict, mechanism_to_dict
 
 PHOTO = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)
 LEVELS = [
@@ -159,10 +159,122 @@ def test_a_plan_cannot_be_changed():
 
 
 def test_automatic_delta():
-    assert automatic_delta(KNeighbor(1), PHOTO) == 1e-4
+    assert automatic_delta(KNeighbor(1), PHOTO) == automatic_delta(Node(9), PHOTO) == 1e-5
     declared = PublicFacts(7535, 5651, 745, 8, edges=238_162)
-    assert automatic_delta(Edge("directed"), declared) == pytest.approx(1e-6)
-    assert automatic_delta(Edge("directed"), PHOTO) == pytest.approx(1e-8), "not declared: as many as there can be"
+    assert automatic_delta(Edge("directed"), declared) == 1e-7
+    for unit in ("directed", "undirected"):
+        assert automatic_delta(Edge(unit), PHOTO) == 1e-9, "not declared: as many as there can be"
+
+
+@pytest.mark.parametrize("edges", [None, 1, 9, 10, 11, 99, 100, 101, 12_345])
+@pytest.mark.parametrize("nodes", [2, 9, 10, 11, 100, 101, 7535])
+@pytest.mark.parametrize("level", [KNeighbor(1), Edge("undirected")], ids=str)
+def test_automatic_delta_is_the_largest_power_of_ten_within_the_bound(level, nodes, edges):
+    facts = PublicFacts(nodes, 1, 1, 2, edges=edges)
+    units = nodes if isinstance(level, KNeighbor) else nodes * (nodes - 1) if edges is None else edges
+    found = automatic_delta(level, facts)
+    assert found * units <= 0.1 * (1 + 1e-12)
+    assert 10 * found * units > 0.1 or found == 1e-2, "the next power of ten would be too large, or above the limit"
+    assert delta_warning(level, facts, found) is None
+
+
+def test_a_delta_above_one_over_the_protected_units_is_warned_of():
+    assert delta_warning(KNeighbor(1), PHOTO, 1 / 7535) is None
+    assert "1 / 7535" in delta_warning(KNeighbor(1), PHOTO, 1.01 / 7535)
+    assert "possible edges" in delta_warning(Edge("directed"), PHOTO, 1e-5)
+    assert delta_warning(Edge("directed"), replace(PHOTO, edges=10_000), 1e-5) is None
+    assert delta_warning(Public(), PHOTO, 1e-2) is None
+
+
+@pytest.mark.parametrize("method", ["auto", "mlp", "randedge"])
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 0.99e-30, 0.010001, 0.5])
+def test_a_delta_out_of_reach_is_refused_in_one_line(method, delta):
+    level = Edge() if method == "randedge" else KNeighbor(1)
+    with pytest.raises(InvalidInput, match=r"delta = .*: must be at (least 1e-30|most 0\.01)"):
+        make_plan(method, level, PHOTO, epsilon=8.0, delta=delta)
+
+
+def test_the_smallest_delta_can_be_accounted_for():
+    assert make_plan("mlp", KNeighbor(1), PHOTO, epsilon=8.0, delta=1e-30).epsilon <= 8.0
+    assert make_plan("randedge", Edge(), PHOTO, epsilon=8.0, delta=1e-30).epsilon <= 8.0
+
+
+def test_a_delta_below_the_accountants_rounding_is_refused_in_one_line():
+    """Batches at edge level, where the automatic delta counts all possible edges; declaring fewer helps."""
+    facts, batches = PublicFacts(19_717, 14_788, 500, 3), Settings(batch_size=64)
+    with pytest.raises(InvalidInput, match=r"cannot be certified at delta = 1e-10 .* give a larger one") as error:
+        make_plan("dpdgc", Edge(), facts, epsilon=1.0, settings=batches)
+    assert "\n" not in str(error.value)
+    assert make_plan("dpdgc", Edge(), replace(facts, edges=100_000), epsilon=1.0, settings=batches).epsilon <= 1.0
+
+
+def test_a_level_without_protection_has_no_budget():
+    with pytest.raises(InvalidInput, match=r"epsilon = 8\.0: level none protects nothing"):
+        make_plan("mlp", Public(), PHOTO, epsilon=8.0)
+
+
+CAPPED = Settings(max_degree=50, capped=True)
+RELIES = [("gap", KNeighbor(1)), ("dp-sage", KNeighbor(1)), ("gap", Node(9)), ("dpdgc", Node(9)), ("auto", Node(9))]
+RELIES_NOT = [
+    ("mlp", KNeighbor(1)),
+    ("dpdgc", KNeighbor(5)),
+    ("auto", KNeighbor(1)),
+    ("gap", Edge()),
+    ("dpdgc", Edge()),
+    ("gap", Public()),
+]
+
+
+@pytest.mark.parametrize(("method", "level"), RELIES, ids=str)
+def test_degrees_are_an_assumption_of_methods_that_rely_on_them(method, level):
+    for chosen, words in ((Settings(max_degree=50), "Promised"), (CAPPED, "if there are any. Adjacent graphs")):
+        assumptions = make_plan(method, level, PHOTO, epsilon=16.0, settings=chosen).assumptions
+        assert [words in line for line in assumptions] == [True]
+
+
+@pytest.mark.parametrize(("method", "level"), RELIES_NOT, ids=str)
+def test_degrees_are_no_assumption_of_methods_that_rely_on_none(method, level):
+    epsilon = None if level == Public() else 8.0
+    promised = make_plan(method, level, PHOTO, epsilon=epsilon, settings=Settings(max_degree=50))
+    assert promised.assumptions == ()
+    with pytest.raises(InvalidInput, match=r"cap_degrees = True: .* relies on no degree bound"):
+        make_plan(method, level, PHOTO, epsilon=epsilon, settings=CAPPED)
+
+
+@pytest.mark.parametrize(("method", "epsilon"), [("mlp", 8.0), ("auto", 1.0)])
+def test_no_certificate_speaks_of_capping_where_the_graph_is_never_read(method, epsilon):
+    plan = make_plan(method, Node(100), PHOTO, epsilon=epsilon, settings=CAPPED)
+    assert len(plan.mechanisms) == 1
+    assert plan.assumptions == ()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("level", [KNeighbor(1), KNeighbor(5)], ids=str)
+def test_a_plan_that_branches_costs_the_larger_of_both_for_every_kind(level, directed):
+    plan = make_plan("auto", level, replace(PHOTO, directed=directed), epsilon=8.0)
+    main, fallback = plan.straight(), plan.turned()
+    for kind in KINDS:
+        both = [branch.composition(kind).epsilon(plan.delta / 2) for branch in (main, fallback)]
+        assert plan.epsilon_by_kind()[kind] == max(both)
+    assert fallback.epsilon_by_kind()["unlabelled"] < main.epsilon_by_kind()["unlabelled"]
+    assert plan.rdp_epsilon == max(main.rdp_epsilon, fallback.rdp_epsilon)
+
+
+def test_exchanging_the_branches_changes_no_figure():
+    plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
+    other = plan.exchanged()
+    assert (plan.branch, other.branch) == ("main", "fallback")
+    assert names(other) == ["features", "choice", "more features"]
+    assert [m.name for m in other.otherwise] == ["labels", "release", "head"]
+    assert other.epsilon_by_kind() == plan.epsilon_by_kind()
+    assert other.rdp_epsilon == plan.rdp_epsilon
+    assert other.exchanged() == plan
+
+
+def test_two_branches_need_a_choice():
+    plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
+    with pytest.raises(InvalidInput, match="no choice between them"):
+        replace(plan, mechanisms=plan.mechanisms[:1])
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

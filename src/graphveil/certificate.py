@@ -11,7 +11,15 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
-from graphveil.plan import Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
+from graphveil.plan import (
+    Branch,
+    Mechanism,
+    Plan,
+    PublicFacts,
+    delta_warning,
+    mechanism_from_dict,
+    mechanism_to_dict,
+)
 
 SCHEMA = "graphveil-certificate/1"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
@@ -23,6 +31,10 @@ class Certificate:
 
     Formal guarantee: the fit that this certificate belongs to drew noise exactly as listed in `mechanisms`, and is
     therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`.
+
+    A plan that branches is certified as a whole: `branch` is the one that was executed, `not_executed` are the
+    mechanisms after the choice of the other one, and `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum
+    over both (docs/theory.md, section 4.5).
     """
 
     method: str
@@ -39,6 +51,8 @@ class Certificate:
     secure: bool
     versions: dict[str, str] = field(default_factory=dict)
     alternatives: int = 1
+    branch: Branch = "main"
+    not_executed: tuple[Mechanism, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
@@ -59,7 +73,16 @@ class Certificate:
             secure=secure,
             versions=library_versions(),
             alternatives=plan.alternatives,
+            branch=plan.branch,
+            not_executed=plan.otherwise,
         )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the owner of the data should think about once more."""
+        read = self.mechanisms or self.not_executed
+        found = delta_warning(self.level, self.facts, self.delta) if read else None
+        return () if found is None else (found,)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -70,8 +93,11 @@ class Certificate:
             "delta": self.delta,
             "accountants": {"pld": _finite(self.epsilon), "rdp": _finite(self.rdp_epsilon)},
             "epsilon_by_kind": {kind: _finite(value) for kind, value in self.epsilon_by_kind.items()},
+            "warnings": list(self.warnings),
             "alternatives": self.alternatives,
+            "branch": self.branch,
             "mechanisms": [mechanism_to_dict(mechanism) for mechanism in self.mechanisms],
+            "not_executed": [mechanism_to_dict(mechanism) for mechanism in self.not_executed],
             "facts": asdict(self.facts),
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
@@ -109,13 +135,24 @@ class Certificate:
                 secure=data["secure"],
                 versions=data["versions"],
                 alternatives=data.get("alternatives", 1),
+                branch=data.get("branch", "main"),
+                not_executed=tuple(mechanism_from_dict(item) for item in data.get("not_executed", ())),
             )
         except (KeyError, TypeError, AttributeError) as error:
             raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
 
     def plan(self) -> Plan:
-        """The plan that this certificate claims was executed: recompute its epsilon to check the claim."""
-        return Plan(self.method, self.level, self.facts, self.delta, self.mechanisms, alternatives=self.alternatives)
+        """The plan that this certificate claims was executed, with its other branch: recompute its epsilon to check."""
+        return Plan(
+            self.method,
+            self.level,
+            self.facts,
+            self.delta,
+            self.mechanisms,
+            otherwise=self.not_executed,
+            alternatives=self.alternatives,
+            branch=self.branch,
+        )
 
     def __str__(self) -> str:
         lines = ["PRIVACY CERTIFICATE", "", f"  {describe(self.level)}"]
@@ -123,7 +160,12 @@ class Certificate:
             lines += ["  No noise was added and no guarantee is given.", ""]
         else:
             lines += [f"  {_in_words(self.epsilon, self.delta)}", "", self._figures(), ""]
+            lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
             lines += ["What private data was used for", *self._mechanism_lines(), ""]
+            if self.not_executed:
+                other = "fallback" if self.branch == "main" else "main"
+                lines += [f"What the {other} plan would have used it for after the choice"]
+                lines += [*map(_mechanism_line, self.not_executed), ""]
         lines += ["What is assumed", *(f"  - {line}" for line in self.assumptions), ""]
         lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
@@ -146,11 +188,15 @@ class Certificate:
     def _mechanism_lines(self) -> list[str]:
         if not self.mechanisms:
             return ["  - nothing: the model does not read what is protected"]
-        chosen = f"  This is one of {self.alternatives} plans, by what was released; each has its part of delta."
-        return ([chosen] if self.alternatives > 1 else []) + [
-            f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
-            for m in self.mechanisms
-        ]
+        chosen = (
+            f"  There is a main plan and a fallback plan. What the choice released led to the {self.branch} plan. The "
+            f"figures above are the larger ones of both, each at delta / {self.alternatives}."
+        )
+        return ([chosen] if self.not_executed else []) + [*map(_mechanism_line, self.mechanisms)]
+
+
+def _mechanism_line(m: Mechanism) -> str:
+    return f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
 
 
 def _in_words(epsilon: float, delta: float) -> str:
@@ -173,7 +219,7 @@ def _public_facts(facts: PublicFacts, level: Level) -> tuple[str, ...]:
     edges = (
         "The number of edges is not assumed to be known."
         if facts.edges is None
-        else f"Public: there are {facts.edges} stored edges."
+        else f"Declared: at most {facts.edges} stored edges."
     )
     simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."

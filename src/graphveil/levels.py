@@ -102,11 +102,25 @@ def make_level(
         return Edge(unit)  # type: ignore[arg-type]
     if name == "k-neighbor":
         if k is None:
-            raise InvalidInput("k", k, "level k-neighbor needs a k")
+            raise InvalidInput("k", k, "level k-neighbor needs a k, as in KNeighbor(k=1)")
         return KNeighbor(k, attributes)
     if max_degree is None:
         raise InvalidInput("max_degree", max_degree, "level node needs a promise on the degree")
     return Node(max_degree, attributes)
+
+
+def level_of(level: object, max_degree: int | None = None) -> Level:
+    """A level, or the one with this name; `max_degree` is for the name node. No level at all is an error.
+
+    >>> level_of("edge"), level_of("node", max_degree=30)
+    (Edge(unit=None), Node(max_degree=30, attributes=True))
+    """
+    if isinstance(level, str):
+        return make_level(level, max_degree=max_degree)
+    if not isinstance(level, Public | Edge | KNeighbor | Node):
+        why = "is missing" if level is None else "is no level"
+        raise InvalidInput("level", level, f"{why}; give Public(), Edge(), KNeighbor(k=...) or Node(max_degree=...)")
+    return level
 
 
 def with_unit(level: Level, directed: bool) -> Level:

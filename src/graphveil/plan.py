@@ -19,6 +19,10 @@ from graphveil.levels import Edge, Level, Public, check_size, with_unit
 
 Kind = Literal["training", "unlabelled"]
 KINDS: tuple[Kind, ...] = ("training", "unlabelled")
+Branch = Literal["main", "fallback"]
+BRANCHES: tuple[Branch, ...] = ("main", "fallback")
+
+LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,7 @@ Mechanism = GaussianRelease | ClippedTraining | Responses
 class PublicFacts:
     """What everybody may know about a graph; plans depend on nothing else.
 
-    The number of edges is private unless it is declared here.
+    `edges` is a declared upper bound on the number of stored edges, never a measured number: that one is private.
     """
 
     nodes: int
@@ -213,7 +217,9 @@ class Plan:
     (`epsilon`, `delta`) for every kind of node, under `assumptions`.
 
     A plan may branch: after its mechanism "choice", what was released so far decides whether the rest of `mechanisms`
-    follows or `otherwise`. Each of the `alternatives` is accounted at its part of delta (docs/theory.md, section 4.5).
+    follows or `otherwise`. Each of the `alternatives` is accounted at its part of delta, and what the plan costs is the
+    maximum over its branches (docs/theory.md, section 4.5). `branch` says which one `mechanisms` is: the main plan, or
+    the fallback plan, whose `otherwise` is then the rest of the main plan.
     """
 
     method: str
@@ -224,13 +230,18 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     otherwise: tuple[Mechanism, ...] = ()
     alternatives: int = 1
+    branch: Branch = "main"
 
     def __post_init__(self) -> None:
         validate.open_unit("delta", self.delta)
+        if self.branch not in BRANCHES:
+            raise InvalidInput("branch", self.branch, f"must be one of {', '.join(BRANCHES)}")
         check_size(self.level, self.facts.nodes)
         names = [mechanism.name for mechanism in self.mechanisms + self.otherwise]
         if len(set(names)) != len(names):
             raise InvalidInput("mechanisms", names, "names must be unique")
+        if self.otherwise and "choice" not in names[: len(self.mechanisms)]:
+            raise InvalidInput("mechanisms", names, "there are two branches, but no choice between them")
         # Where something was chosen there was something else to choose, whichever branch this is.
         validate.count("alternatives", self.alternatives, least=2 if self.otherwise or "choice" in names else 1)
         if self.level != with_unit(self.level, self.facts.directed):
@@ -277,13 +288,22 @@ class Plan:
         return self.delta / self.alternatives
 
     def turned(self) -> Plan:
-        """The other branch: what comes before the choice, the choice, and `otherwise`."""
-        shared = [mechanism.name for mechanism in self.mechanisms].index("choice") + 1
-        return replace(self, mechanisms=self.mechanisms[:shared] + self.otherwise, otherwise=())
+        """The other branch alone: what comes before the choice, the choice, and `otherwise`."""
+        return self.exchanged().straight()
 
     def straight(self) -> Plan:
-        """This branch alone, as it was executed."""
+        """This branch alone."""
         return replace(self, otherwise=())
+
+    def exchanged(self) -> Plan:
+        """The same plan, with its other branch as the one that is executed."""
+        shared = [mechanism.name for mechanism in self.mechanisms].index("choice") + 1
+        return replace(
+            self,
+            mechanisms=self.mechanisms[:shared] + self.otherwise,
+            otherwise=self.mechanisms[shared:],
+            branch="fallback" if self.branch == "main" else "main",
+        )
 
     def shares(self) -> dict[str, float]:
         """Each mechanism's part of mu^2, the currency in which Gaussian budgets add up; responses have none."""
@@ -389,14 +409,52 @@ def mechanism_from_dict(data: Mapping[str, Any]) -> Mechanism:
     return mechanism
 
 
-def automatic_delta(level: Level, facts: PublicFacts) -> float:
-    """10 to the minus number of digits of what is protected, as in the paper (docs/theory.md, section 7.2).
+def protected_units(level: Level, facts: PublicFacts) -> int:
+    """How many things a level protects one by one, by public facts alone.
 
-    That is the number of training nodes, or at edge level of stored edges: the declared number, otherwise the largest
-    that this many nodes can have, so that delta never depends on private data.
+    Nodes, those outside of the training set too. At edge level stored edges: the declared bound, otherwise the largest
+    number that this many nodes can have, n (n - 1). A connection of an undirected graph is stored twice and counted
+    twice, which makes the automatic delta smaller.
     """
-    if isinstance(level, Edge):
-        units = facts.edges if facts.edges else facts.nodes * (facts.nodes - 1)
-    else:
-        units = facts.train_nodes
-    return 10.0 ** -len(str(units))
+    if not isinstance(level, Edge):
+        return facts.nodes
+    return max(1, facts.nodes * (facts.nodes - 1) if facts.edges is None else facts.edges)
+
+
+def automatic_delta(level: Level, facts: PublicFacts) -> float:
+    """The largest power of ten that is at most 0.1 / `protected_units` (docs/theory.md, section 9.4).
+
+    >>> automatic_delta(Edge("directed"), PublicFacts(nodes=100, train_nodes=50, features=1, classes=2, edges=1000))
+    0.0001
+    """
+    return float(f"1e-{len(str(protected_units(level, facts) - 1)) + 1}")
+
+
+def paper_delta(level: Level, train_nodes: int, edges: int) -> float:
+    """The paper's choice: 10 to the minus number of digits of the training nodes, at edge level of the stored edges.
+
+    Not for private graphs: it counts the edges there are, and it may exceed 1 / `protected_units`.
+    """
+    return float(f"1e-{len(str(edges if isinstance(level, Edge) else train_nodes))}")
+
+
+def check_delta(delta: object) -> float:
+    """Refuse a delta at which (epsilon, delta) promises too little, or that the accountants cannot compute with."""
+    number = validate.open_unit("delta", delta)
+    if number > LARGEST_DELTA:
+        raise InvalidInput("delta", delta, f"must be at most {LARGEST_DELTA}: the chance that nothing is promised")
+    if number < SMALLEST_DELTA:
+        raise InvalidInput("delta", delta, f"must be at least {SMALLEST_DELTA}: the accountants do not reach further")
+    return number
+
+
+def delta_warning(level: Level, facts: PublicFacts, delta: float) -> str | None:
+    """What is wrong with a delta that is allowed, but larger than one over the number of protected units."""
+    units = protected_units(level, facts)
+    if isinstance(level, Public) or delta <= 1 / units:
+        return None
+    what = "nodes" if not isinstance(level, Edge) else "possible edges" if facts.edges is None else "declared edges"
+    return (
+        f"delta {delta:.3g} is more than 1 / {units}, one over the number of protected {what}: a method that publishes "
+        f"one of them in full could have it. Take {automatic_delta(level, facts):.0e} or less."
+    )

@@ -10,5 +10,7 @@ NEW = {"ids": ["anna", "ben"], "features": [[1.0] * 8, [0.5] * 8], "neighbors": 
 
 
 def fitted(method="dpdgc", level=None, **options):
-    words = {"level": level or gv.KNeighbor(1), "epsilon": 4.0, "seed": SEED, "steps": 2, "epochs": 2, "hidden": 8}
+    level = level or gv.KNeighbor(1)
+    epsilon = None if isinstance(level, gv.Public) else 4.0
+    words = {"level": level, "epsilon": epsilon, "seed": SEED, "steps": 2, "epochs": 2, "hidden": 8}
     return method_class(method)(**{**words, **options}).fit(GRAPH)

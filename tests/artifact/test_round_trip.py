@@ -103,7 +103,7 @@ def test_without_the_graph_some_things_cannot_be_asked(tmp_path):
 
 def test_refusals_of_save(tmp_path):
     with pytest.raises(gv.InvalidInput, match="not fitted"):
-        gv.MLP().save(tmp_path / "run")
+        gv.MLP(gv.Public()).save(tmp_path / "run")
     model = fitted()
     with pytest.raises(gv.InvalidInput, match=r"budget = 1\.0"):
         model.save(tmp_path / "run", budget=1.0)

@@ -33,7 +33,8 @@ CASES = {
 
 def make(case, seed=SEED, **options):
     method, level, given = CASES[case]
-    words = {"level": level, "epsilon": 4.0, "seed": seed, "steps": 3, "epochs": 3, "hidden": 8, "dropout": 0.5}
+    epsilon = None if isinstance(level, gv.Public) else 4.0
+    words = {"level": level, "epsilon": epsilon, "seed": seed, "steps": 3, "epochs": 3, "hidden": 8, "dropout": 0.5}
     return method_class(method)(**{**words, **given, **options})
 
 

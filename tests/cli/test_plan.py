@@ -43,6 +43,11 @@ def test_the_table_names_everything(run):
         (["--level", "edge", "--epsilon", "1", "--noise", "2"], "give either epsilon or noise"),
         (["--level", "edge", "--noise", "release:2"], "noise = 'release:2'"),
         (["--level", "edge", "--epsilon", "1", "--share", "head"], "share = 'head'"),
+        (["--level", "none", "--epsilon", "8"], "epsilon = 8.0: level none protects nothing"),
+        (["--level", "edge", "--epsilon", "8", "--delta", "5e-324"], "delta = 5e-324: must be at least 1e-30"),
+        (["--method", "auto", "--k", "1", "--epsilon", "8", "--delta", "5e-324"], "delta = 5e-324: must be at least"),
+        (["--k", "1", "--noise", "30", "--delta", "1e-15"], "delta = 1e-15: no epsilon can be certified"),
+        (["--k", "1", "--epsilon", "8", "--delta", "0.02"], "delta = 0.02: must be at most 0.01"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, words, message):
@@ -73,5 +78,20 @@ def test_a_plan_that_branches_shows_both_branches(run):
     assert "release" in shown.stdout
     assert "more features" in shown.stdout
     made = json.loads(run(*words, "--json").stdout)
-    assert [mechanism["name"] for mechanism in made["otherwise"]] == ["more features"]
+    assert [mechanism["name"] for mechanism in made["fallback"]] == ["more features"]
     assert made["alternatives"] == 2
+
+
+def test_a_large_delta_is_a_warning_beside_the_output(run):
+    words = ("plan", "--method", "mlp", "--k", 1, "--epsilon", 8, *SIZES, "--json")
+    found = run(*words, "--delta", "1e-3")
+    assert found.returncode == 0
+    assert json.loads(found.stdout)["delta"] == 1e-3
+    assert found.stderr.startswith("WARNING: delta 0.001 is more than 1 / 7535")
+    assert run(*words).stderr == ""
+
+
+def test_declared_edges_choose_delta(run):
+    words = ("plan", "--method", "gap", "--level", "edge", "--epsilon", 1, *SIZES, "--json")
+    assert json.loads(run(*words).stdout)["delta"] == 1e-9
+    assert json.loads(run(*words, "--public-edges", 250_000).stdout)["delta"] == 1e-7

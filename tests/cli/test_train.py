@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -61,6 +62,11 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["nowhere.npz"], "path = 'nowhere.npz': there is no such file"),
         (["csbm", "--mmap", "."], "mmap = '.'"),
         (["csbm", "--method", "sage"], "level = 'k-neighbor'"),
+        (["csbm", "--level", "none", "--epsilon", "8"], "epsilon = 8.0: level none protects nothing"),
+        (["csbm", "--method", "mlp", "--delta", "5e-324"], "delta = 5e-324: must be at least"),
+        (["csbm", "--method", "mlp", "--delta", "0.1"], "delta = 0.1: must be at most"),
+        (["csbm", "--method", "mlp", "--cap-degrees", "--max-degree", "9"], "cap_degrees = True"),
+        (["csbm", "--method", "mlp", "--public-edges", "7"], "public_edges = 7: the graph has more"),
     ],
 )
 def test_bad_input_is_one_line_and_writes_nothing(run, words, message, tmp_path):
@@ -115,3 +121,27 @@ def test_ctrl_c_ends_cleanly(tmp_path, tmp_path_factory):
     assert process.returncode == 130
     assert "Traceback" not in stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_large_delta_is_a_warning_on_the_terminal_and_on_the_certificate(run, folder, tmp_path):
+    words = ("train", folder, "--method", "mlp", "--seed", 0, "--steps", 2)
+    done = run(*words, "--delta", "0.01", "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.startswith("WARNING: delta 0.01 is more than 1 / 300")
+    assert "WARNING: delta 0.01" in (tmp_path / "run" / "certificate.txt").read_text()
+    assert json.loads(done.stdout)["certificate"]["warnings"]
+    assert "WARNING" not in run(*words).stdout
+
+
+def test_nothing_that_may_be_published_counts_the_edges(run, tmp_path):
+    graph = csbm(0.5, n=300, f=6, d=9, seed=3)
+    write_graph(graph, tmp_path / "graph.npz")
+    words = ("train", tmp_path / "graph.npz", "--method", "gap", "--level", "edge", "--seed", 0, "--steps", 2)
+    assert run(*words, "--public-edges", 54321, "--out", tmp_path / "run").returncode == 0
+    published = [*(tmp_path / "run").glob("certificate.*"), *(tmp_path / "run" / "public").glob("*.[jm]*")]
+    assert len(published) == 4
+    for path in published:
+        text = path.read_text()
+        for count in (graph.num_edges, graph.num_edges // 2):
+            assert not re.search(rf"(?<![\d.]){count}(?![\d.])", text), path
+    assert "Declared: at most 54321 stored edges." in (tmp_path / "run" / "certificate.txt").read_text()

@@ -27,7 +27,7 @@ CASES = {
     "sampled": lambda: (graph(), gv.DPDGC(K1, 8.0, 1e-3, seed=0, steps=3, hidden=16, table="trained", batch_size=90)),
     "mlp": lambda: (graph(), gv.MLP(K1, 8.0, seed=0, steps=6)),
     "edge": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, steps=6, epochs=6, dropout=0.0, table="trained")),
-    "public": lambda: (graph(), gv.DPDGC(seed=0, epochs=6, hidden=16, dropout=0.0)),
+    "public": lambda: (graph(), gv.DPDGC(gv.Public(), seed=0, epochs=6, hidden=16, dropout=0.0)),
 }
 # Deals the training nodes into folds in another order than one process does without torchrun.
 FOLDS = {"folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3, dropout=0.0))}

@@ -51,6 +51,22 @@ def test_each_process_reads_its_own_part_and_no_other(parts, tmp_path):
     assert totals == [502, int(whole.train_mask.sum()), whole.num_edges]
 
 
+def facts_of(group, bound):
+    shard = Shard.of(graph(), group)
+    try:
+        return shard.facts(group, edges=bound).edges
+    except InvalidInput as error:
+        return str(error)
+
+
+def test_declared_edges_bound_those_of_all_parts_together():
+    stored = graph().num_edges
+    assert together(2, facts_of, None) == [None, None]
+    assert together(2, facts_of, stored + 5) == [stored + 5] * 2
+    refused = f"public_edges = {stored - 1}: the graph has more stored edges than this declared bound"
+    assert together(2, facts_of, stored - 1) == [refused] * 2
+
+
 def changed(parts, tmp_path, edit):
     path = tmp_path / "graph"
     shutil.copytree(parts, path)

@@ -21,7 +21,7 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
     for name, plan in plans.items():
         graph, model = (CASES | FOLDS)[name]()
         shard = Shard.of(graph, group)
-        assert shard.facts(group, edges=False) == plan.facts
+        assert shard.facts(group, edges=None) == plan.facts
         model._plan_for = lambda facts, plan=plan: plan
         fit(model, shard, group)
         rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}

@@ -7,7 +7,6 @@ from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
 from graphveil.experiments import Spec, execution, read_spec, run_spec, runner
 from graphveil.experiments.journal import read_journal
-from graphveil.plan import PublicFacts, automatic_delta
 
 # Time, memory and date are measured; everything else must be a function of the run.
 MEASURED = ("seconds", "total_seconds", "peak_memory_mb", "finished")
@@ -50,7 +49,8 @@ def test_a_line_says_everything(go, lines):
         assert line["peak_memory_mb"] > 50
         certificate = Certificate.from_json(json.dumps(line["certificate"]))
         assert 7.9 < certificate.epsilon <= 8
-        assert certificate.delta == 10.0 ** -len(str(certificate.facts.train_nodes))
+        assert certificate.delta == line["delta"] == 1e-4, "by the 200 nodes"
+        assert line["run"]["delta"] == "auto"
         assert line["run"]["options"] == {"steps": 3, "epochs": 3, "hidden": 8}
     public = [line for line in lines() if line["run"]["level"]["name"] == "none"]
     assert all(math.isinf(Certificate.from_json(json.dumps(line["certificate"])).epsilon) for line in public)
@@ -142,19 +142,24 @@ def test_finished_runs_of_other_code_are_kept_and_mentioned(go, lines, monkeypat
     assert "note: 6 finished runs were made by other code" in capsys.readouterr().err
 
 
-def test_delta_at_edge_level_counts_the_stored_edges(spec_path, tiny):
+def test_the_papers_delta_counts_training_nodes_and_stored_edges(spec_path, tiny):
     spec_path.write_text(
         'graphs = ["tiny.npz"]\nseeds = 1\noptions.steps = 2\noptions.epochs = 2\n'
+        '[[settings]]\nlevel = "edge"\nepsilon = 1\nmethods = ["gap"]\ndelta = "paper"\n'
+        '[[settings]]\nlevel = "k-neighbor"\nk = 1\nepsilon = 1\nmethods = ["mlp"]\ndelta = "paper"\n'
         '[[settings]]\nlevel = "edge"\nepsilon = 1\nmethods = ["gap"]\n'
     )
     out = spec_path.parent / "out"
     run_spec(read_spec(spec_path), out, jobs=1, threads=1)
-    certificate = read_journal(out / "runs.jsonl")[0]["certificate"]
+    edge, node, hidden = read_journal(out / "runs.jsonl")
+    certificate = edge["certificate"]
     assert certificate["facts"]["edges"] == tiny.num_edges
-    assert certificate["delta"] == 10.0 ** -len(str(tiny.num_edges))
+    assert certificate["delta"] == edge["delta"] == float(f"1e-{len(str(tiny.num_edges))}")
+    assert edge["run"]["delta"] == node["run"]["delta"] == "paper"
+    assert node["delta"] == 1e-3, "150 training nodes"
     assert certificate["level"]["unit"] == "undirected"
-    hidden = automatic_delta(read_spec(spec_path).runs()[0].level, PublicFacts(200, 150, 6, 2))
-    assert hidden < certificate["delta"]
+    assert hidden["certificate"]["facts"]["edges"] is None
+    assert hidden["delta"] == 1e-6, "200 * 199 possible edges"
 
 
 def test_nothing_to_run(go, tmp_path):

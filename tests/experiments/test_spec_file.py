@@ -79,6 +79,7 @@ def test_everything_that_can_be_said(read):
     assert neighbors.levels == (KNeighbor(1, attributes=False), KNeighbor(5, attributes=False))
     assert neighbors.epsilons == (4.0, 16.0)
     assert neighbors.delta == 1e-5
+    assert node.delta == "auto"
     assert neighbors.options_of("dpdgc") == {"steps": 7, "shares": {"embedding": 0.5, "release": 0.5}}
     assert neighbors.options_of("gap") == {"steps": 20, "max_degree": 50, "cap_degrees": True}
     assert node.levels == (Node(10),)
@@ -121,6 +122,9 @@ MISTAKES = [
     ("    16.0,", "    -16.0,", 27, "epsilon = -16.0: must be greater than 0"),
     ("    16.0,", '    "x",', 27, "epsilon = 'x'"),
     ("delta = 1e-5", "delta = 2", 29, "delta = 2"),
+    ("delta = 1e-5", 'delta = "papers"', 29, "delta = 'papers': must be a number"),
+    ("delta = 1e-5", "delta = 1e-40", 29, "delta = 1e-40: must be at least 1e-30"),
+    ("{ steps = 7,", "{ cap_degrees = true, steps = 7,", 30, "cap_degrees = True: dpdgc relies on no degree bound"),
     ("{ steps = 7,", "{ stops = 7,", 31, "stops = 7: is not an option of dpdgc"),
     ("release = 0.5 }", 'release = "half" }', 31, "must be a table of numbers"),
     ("max_degree = 10\n", "", 34, "max_degree = None: level node needs"),

@@ -1,3 +1,6 @@
+import tomllib
+from pathlib import Path
+
 import pytest
 
 from graphveil.errors import InvalidInput
@@ -26,6 +29,14 @@ def test_the_degree_promise_is_made_where_a_method_needs_it():
         assert run.level.max_degree == 100 if at_node else run.options.get("max_degree") == (100 if needed else None)
 
 
+def test_the_papers_experiments_keep_its_delta():
+    for spec in SPECS.values():
+        assert {setting.delta for setting in spec.settings} == {"paper"}
+    for path in sorted((Path(__file__).parents[2] / "docs" / "results").glob("*/*.toml")):
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))["settings"]
+        assert {setting["delta"] for setting in settings} == {"paper"}, path
+
+
 def test_figures_sweep_what_their_captions_say():
     assert {run.epsilon for run in SPECS["figure-a"].runs()} == {0.5, 1, 2, 4, 8, 16}
     assert {run.level for run in SPECS["figure-b"].runs()} == {KNeighbor(1), KNeighbor(5), KNeighbor(25), Node(100)}
@@ -43,18 +54,19 @@ def test_runs_that_two_experiments_share_have_one_identity():
 
 
 def test_identity_follows_every_field_and_no_path():
-    run = Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, None, 0, {"steps": 3})
+    run = Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, "auto", 0, {"steps": 3})
     others = [
-        Run(GraphRef("photo"), "dpdgc", KNeighbor(1), 16.0, None, 0, {"steps": 3}),
-        Run(GraphRef("cora"), "mlp", KNeighbor(1), 16.0, None, 0, {"steps": 3}),
-        Run(GraphRef("cora"), "dpdgc", KNeighbor(1, attributes=False), 16.0, None, 0, {"steps": 3}),
-        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 8.0, None, 0, {"steps": 3}),
+        Run(GraphRef("photo"), "dpdgc", KNeighbor(1), 16.0, "auto", 0, {"steps": 3}),
+        Run(GraphRef("cora"), "mlp", KNeighbor(1), 16.0, "auto", 0, {"steps": 3}),
+        Run(GraphRef("cora"), "dpdgc", KNeighbor(1, attributes=False), 16.0, "auto", 0, {"steps": 3}),
+        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 8.0, "auto", 0, {"steps": 3}),
         Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, 1e-5, 0, {"steps": 3}),
-        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, None, 1, {"steps": 3}),
-        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, None, 0, {"steps": 4}),
+        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, "paper", 0, {"steps": 3}),
+        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, "auto", 1, {"steps": 3}),
+        Run(GraphRef("cora"), "dpdgc", KNeighbor(1), 16.0, "auto", 0, {"steps": 4}),
     ]
-    assert len({run.key, *(other.key for other in others)}) == 8
-    here, there = (Run(GraphRef("g", path, None, "c0ffee"), "mlp", Public(), None, None, 0) for path in ("a", "b"))
+    assert len({run.key, *(other.key for other in others)}) == 9
+    here, there = (Run(GraphRef("g", path, None, "c0ffee"), "mlp", Public(), None, "auto", 0) for path in ("a", "b"))
     assert here.key == there.key
 
 

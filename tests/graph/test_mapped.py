@@ -164,9 +164,12 @@ def test_a_users_own_map_is_not_copied(tables: Path, tmp_path: Path) -> None:
         assert np.shares_memory(ours, theirs)
 
 
-@pytest.mark.parametrize("model", [DPDGC(table="trained"), DPDGC(), GAP(max_degree=30, cap_degrees=True)])
+N_1 = KNeighbor(1)
+
+
+@pytest.mark.parametrize("model", [DPDGC(N_1, table="trained"), DPDGC(N_1), GAP(N_1, max_degree=30, cap_degrees=True)])
 def test_the_same_model(tables: Path, tmp_path: Path, model: DPDGC | GAP) -> None:
-    model.set_params(level=KNeighbor(1), epsilon=8.0, seed=0, steps=3)
+    model.set_params(epsilon=8.0, seed=0, steps=3)
     usual = model.fit(read_graph(tables)).logits_
     assert torch.equal(model.fit(read_graph(tables, mmap=tmp_path)).logits_, usual)
 

@@ -96,7 +96,10 @@ def test_certificates_say_that_there_was_a_choice(which, request):
     assert found.alternatives == 2
     assert found.plan().epsilon == pytest.approx(found.epsilon)
     assert 7.9 < found.epsilon <= 8.0
-    assert "one of 2 plans" in str(found)
+    assert found.branch == ("main" if which == "useful" else "fallback")
+    assert f"led to the {found.branch} plan" in str(found)
+    assert found.epsilon_by_kind["unlabelled"] > 1
+    assert model.plan_.epsilon == found.epsilon
 
 
 def test_a_certificate_cannot_hide_the_choice(useful):
@@ -111,6 +114,9 @@ def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     _, model = request.getfixturevalue(which)
     model.save(tmp_path / "run")
     loaded = gv.load(tmp_path / "run")
+    assert loaded.certificate_ == model.certificate_
+    assert loaded.plan_.epsilon_by_kind() == loaded.certificate_.epsilon_by_kind
+    assert loaded._ledger.used == model._ledger.used
     assert np.array_equal(loaded.predict_proba(np.arange(50)), model.predict_proba(np.arange(50)))
     new = loaded.predict_new(["a", "b"], np.ones((2, 8)), [[1, 2, 3], []])
     assert new.shape == (2, 2)
@@ -168,8 +174,10 @@ def test_only_one_branch_can_be_drawn():
     book.release("choice", torch.zeros(4).double())
     book.turn()
     book.noisy_sum("more features", [torch.zeros(3).double()])
-    with pytest.raises(gv.InvalidInput, match="is not in this plan"):
+    with pytest.raises(BudgetExceeded, match="labels: belongs to the plan's other branch"):
         book.respond("labels", labels)
+    with pytest.raises(BudgetExceeded, match="release: there is no finished release"):
+        book.release_new_rows("release", torch.zeros(2).double())
     with pytest.raises(BudgetExceeded, match="choice: all 1"):
         book.release("choice", torch.zeros(4).double())
 

@@ -20,7 +20,8 @@ def other():
 
 
 def fitted(graph, method, level, **options):
-    words = {"level": level, "epsilon": 8.0, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40, **options}
+    epsilon = None if isinstance(level, gv.Public) else 8.0
+    words = {"level": level, "epsilon": epsilon, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40, **options}
     return method_class(method)(**words).fit(graph)
 
 

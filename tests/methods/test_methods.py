@@ -40,7 +40,8 @@ def graph():
 
 
 def model_for(method, level, **options):
-    words = {"level": level, "epsilon": 4.0, "seed": 0, "steps": 4, "epochs": 4, "max_degree": 20, **options}
+    epsilon = None if isinstance(level, gv.Public) else 4.0
+    words = {"level": level, "epsilon": epsilon, "seed": 0, "steps": 4, "epochs": 4, "max_degree": 20, **options}
     return method_class(method)(**words)
 
 
@@ -111,19 +112,71 @@ def test_a_private_model_learns():
 @pytest.mark.parametrize("name", list(CLASSES))
 def test_parameters_in_the_way_of_scikit_learn(name):
     cls = getattr(gv, name)
-    model = cls(epsilon=3.0, seed=4)
-    again = cls(**model.get_params())
-    assert again.get_params() == model.get_params()
+    model = cls(gv.KNeighbor(2), epsilon=3.0, seed=4)
+    params = model.get_params()
+    again = cls(**params)
+    assert all(again.get_params()[key] is value for key, value in params.items()), "as scikit-learn's clone checks it"
     assert model.set_params(epsilon=5.0).epsilon == 5.0
+    assert model.set_params(level="edge").level == gv.Edge()
     with pytest.raises(gv.InvalidInput, match="parameter = 'nonsense'"):
         model.set_params(nonsense=1)
+
+
+@pytest.mark.parametrize("name", list(CLASSES))
+def test_a_level_is_required(name):
+    with pytest.raises(gv.InvalidInput, match=r"level = None: is missing; give Public\(\), Edge\(\), ") as error:
+        getattr(gv, name)(epsilon=8.0)
+    assert "\n" not in str(error.value)
+    assert getattr(gv, name)("edge").level == gv.Edge()
+    assert getattr(gv, name)("node", max_degree=4).level == gv.Node(4)
+
+
+def test_a_level_without_protection_takes_no_epsilon(graph):
+    with pytest.raises(gv.InvalidInput, match=r"epsilon = 8\.0: level none protects nothing"):
+        gv.MLP(gv.Public(), 8.0).fit(graph)
+
+
+def test_the_number_of_edges_is_declared_and_never_measured(graph):
+    bound = 10 * graph.num_edges
+    certificate = model_for("gap", gv.Edge(), public_edges=bound).fit(graph).certificate_
+    assert certificate.facts.edges == bound
+    assert f"Declared: at most {bound} stored edges." in str(certificate)
+    assert certificate.delta * bound <= 0.1
+    for text in (str(certificate), certificate.to_json()):
+        assert str(graph.num_edges) not in text.replace(str(bound), "")
+    exact = model_for("gap", gv.Edge(), public_edges=graph.num_edges).fit(graph)
+    assert exact.certificate_.facts.edges == graph.num_edges
+    broken = model_for("gap", gv.Edge(), public_edges=graph.num_edges - 1)
+    with pytest.raises(gv.InvalidInput, match=f"public_edges = {graph.num_edges - 1}: the graph has more") as error:
+        broken.fit(graph)
+    assert str(graph.num_edges) not in str(error.value)
+    assert not hasattr(broken, "certificate_")
+    assert model_for("gap", gv.Edge()).plan(graph) == model_for("gap", gv.Edge()).plan(graph.replace(name="x"))
+
+
+@pytest.mark.parametrize("bound", [True, False, 0, -3, 2.5, "many"])
+def test_a_bound_on_edges_is_a_number(graph, bound):
+    with pytest.raises(gv.InvalidInput, match=f"public_edges = {bound!r}"):
+        model_for("gap", gv.Edge(), public_edges=bound).fit(graph)
+
+
+def test_capping_without_a_bound_is_refused(graph):
+    for method, level in (("mlp", gv.KNeighbor(1)), ("dpdgc", gv.KNeighbor(1)), ("gap", gv.Edge())):
+        with pytest.raises(gv.InvalidInput, match="cap_degrees = True"):
+            model_for(method, level, cap_degrees=True).fit(graph)
+    needless = model_for("gap", gv.KNeighbor(1), max_degree=399, cap_degrees=True).fit(graph)
+    assert not any("were capped" in line for line in needless.certificate_.assumptions)
+    cut = model_for("gap", gv.KNeighbor(1), max_degree=2, cap_degrees=True).fit(graph)
+    said = [[line.replace(bound, "D") for line in model.certificate_.assumptions] for model, bound in
+            ((needless, "399"), (cut, "2"))]  # fmt: skip
+    assert said[0][-1] == said[1][-1], "whether anything was cut is private"
 
 
 def test_degree_promise(graph):
     with pytest.raises(gv.InvalidInput, match="max_degree = 2: the graph breaks this promise"):
         model_for("dpdgc", gv.Node(2)).fit(graph)
     capped = model_for("dpdgc", gv.Node(2), cap_degrees=True).fit(graph)
-    assert any("capped at 2" in line for line in capped.certificate_.assumptions)
+    assert any("all beyond 2 are dropped" in line for line in capped.certificate_.assumptions)
     with pytest.raises(gv.InvalidInput, match="max_degree"):
         model_for("gap", gv.KNeighbor(1), max_degree=None).fit(graph)
 
@@ -201,4 +254,4 @@ def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, 
 @pytest.mark.parametrize("dropout", [-0.1, 0.999, 1.0, float("nan")])
 def test_a_dropout_that_makes_no_sense_is_refused(dropout):
     with pytest.raises(gv.InvalidInput, match="dropout = "):
-        gv.MLP(dropout=dropout, epochs=1, show_progress=False).fit(csbm(0.5, n=60, f=4, seed=0))
+        gv.MLP(gv.Public(), dropout=dropout, epochs=1, show_progress=False).fit(csbm(0.5, n=60, f=4, seed=0))

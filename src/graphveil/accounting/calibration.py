@@ -142,6 +142,8 @@ def search_factor(spent: Callable[[float], float], guess: float, epsilon: float,
     seen: list[tuple[float, float]] = []
     position = start = math.log(guess)
     while len(seen) < _MOST_EVALUATIONS and position < start + 12:
+        if seen and position == seen[-1][0]:
+            break  # the cost jumps across the target, and the bracket has no room left
         cost = spent(math.exp(position))
         if (1 - _TOLERANCE) * epsilon < cost <= epsilon:
             return math.exp(position), cost
@@ -152,7 +154,7 @@ def search_factor(spent: Callable[[float], float], guess: float, epsilon: float,
         "epsilon",
         epsilon,
         f"cannot be certified at delta = {delta:.3g} with any amount of noise (randomised responses that cost too "
-        "much, or a delta below the accountant's rounding)",
+        "much, or a delta below the accountant's rounding: then give a larger one)",
     )
 
 

@@ -17,9 +17,11 @@ from graphveil.certificate import Certificate
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.levels import Edge, Node, Public
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Responses
+from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
 
 _TOLERANCE = 1e-6
+# Both branches of a plan are calibrated to the same epsilon, each to a tenth of this.
+_SAME_BUDGET = 1e-2
 # Epsilon beyond which no plan changes any more.
 _LARGE = 64.0
 CANARIES = 20_000
@@ -123,23 +125,27 @@ def _figures(certificate: Certificate) -> Iterator[str]:
             yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {found:.6g}"
     if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
         yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
+    if plan.otherwise:
+        taken, other = plan.straight().epsilon, plan.turned().epsilon
+        if not math.isclose(taken, other, rel_tol=_SAME_BUDGET):
+            yield f"certificate: its branches have budgets of their own ({taken:.6g} and {other:.6g})"
 
 
 def _mechanisms(certificate: Certificate) -> Iterator[str]:
-    """One of the method's own plans at this level has these mechanisms, with these sensitivities."""
+    """One of the method's own plans at this level has these mechanisms in these branches, with these sensitivities."""
     try:
         possible = list(_possible(certificate))
     except GraphveilError as error:
         yield f"certificate: {certificate.method} has no such plan ({error})"
         return
-    found = {mechanism.name: mechanism for mechanism in certificate.mechanisms}
-    expected = next((each for each in possible if {mechanism.name for mechanism in each} == set(found)), None)
+    claimed = certificate.plan()
+    expected = next((each for each in possible if _branches(each) == _branches(claimed)), None)
     if expected is None:
-        wanted = " or ".join(dict.fromkeys(", ".join(m.name for m in each) or "none" for each in possible))
-        yield f"certificate: lists the mechanisms {', '.join(found) or 'none'}; the method has {wanted}"
+        wanted = " or ".join(dict.fromkeys(map(_listed, possible)))
+        yield f"certificate: lists the mechanisms {_listed(claimed)}; the method has {wanted}"
         return
-    for ours in expected:
-        theirs = found[ours.name]
+    for ours in expected.mechanisms + expected.otherwise:
+        theirs = claimed[ours.name]
         if ours.type != theirs.type:
             yield f"certificate: {theirs.name} is a {theirs.type}; the method has a {ours.type}"
         elif _is_fixed(certificate, ours) and not (
@@ -152,7 +158,19 @@ def _mechanisms(certificate: Certificate) -> Iterator[str]:
             )
 
 
-def _possible(certificate: Certificate) -> Iterator[tuple[Mechanism, ...]]:
+def _branches(plan: Plan) -> tuple[str, set[str], set[str]]:
+    """Which branch was executed, and the names of the mechanisms in both."""
+    return plan.branch, {m.name for m in plan.mechanisms}, {m.name for m in plan.otherwise}
+
+
+def _listed(plan: Plan) -> str:
+    names = ", ".join(m.name for m in plan.mechanisms) or "none"
+    if not plan.otherwise:
+        return names
+    return f"{names} ({plan.branch} plan, beside {', '.join(m.name for m in plan.otherwise)})"
+
+
+def _possible(certificate: Certificate) -> Iterator[Plan]:
     """What the method may have done: `auto` plans by epsilon, and chooses between two branches.
 
     What was spent is a little less than what was asked for.
@@ -167,14 +185,15 @@ def _possible(certificate: Certificate) -> Iterator[tuple[Mechanism, ...]]:
             delta=certificate.delta,
             settings=_settings(certificate),
         )
-        yield plan.mechanisms
+        yield plan
         if plan.otherwise:
-            yield plan.turned().mechanisms
+            yield plan.exchanged()
 
 
 def _settings(certificate: Certificate) -> Settings:
     """The settings that the mechanisms show."""
-    by_name = {mechanism.name: mechanism for mechanism in certificate.mechanisms}
+    listed = certificate.mechanisms + certificate.not_executed
+    by_name = {mechanism.name: mechanism for mechanism in listed}
     trained = next((m for m in certificate.mechanisms if isinstance(m, ClippedTraining)), None)
     hops = by_name.get("hops")
     aggregation = by_name.get("aggregation")

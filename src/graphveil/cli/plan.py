@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from graphveil.errors import InvalidInput
-from graphveil.levels import describe, level_to_dict, make_level
+from graphveil.levels import Public, describe, level_to_dict, make_level
 from graphveil.methods.plans import METHODS, Settings, make_plan
-from graphveil.plan import Mechanism, Plan, PublicFacts, mechanism_to_dict
+from graphveil.plan import Mechanism, Plan, PublicFacts, delta_warning, mechanism_to_dict
 
 
 def plan(
@@ -21,7 +21,9 @@ def plan(
     train_nodes: Annotated[int, typer.Option(help="Number of training nodes.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
     features: Annotated[int, typer.Option(help="Number of features.")] = 0,
-    edges: Annotated[int | None, typer.Option(help="Number of stored edges, only if it is public.")] = None,
+    edges: Annotated[
+        int | None, typer.Option("--public-edges", "--edges", help="A declared bound on the number of stored edges.")
+    ] = None,
     directed: Annotated[bool, typer.Option("--directed/--undirected", help="What the graph declares itself.")] = False,
     method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dpdgc",
     level: Annotated[str, typer.Option(help="none, edge, k-neighbor or node.")] = "k-neighbor",
@@ -73,10 +75,20 @@ def plan(
         noise=_noise(noise),
         shared_multiplier=shared_multiplier,
     )
+    if noise and math.isinf(made.epsilon) and not isinstance(made.level, Public):
+        raise InvalidInput("delta", made.delta, "no epsilon can be certified at it here; take a larger one")
+    warn_of_delta(made)
     if as_json:
         typer.echo(json.dumps(_to_dict(made), indent=2))
     else:
         _show(made)
+
+
+def warn_of_delta(plan: Plan) -> None:
+    """Say on the terminal, beside the output, that delta is large; the certificate says it too."""
+    found = delta_warning(plan.level, plan.facts, plan.delta) if plan.mechanisms else None
+    if found is not None:
+        typer.echo(f"WARNING: {found}", err=True)
 
 
 def _delta(text: str) -> float | str:
@@ -121,7 +133,7 @@ def _to_dict(plan: Plan) -> dict[str, object]:
         "delta": plan.delta,
         "epsilon_by_kind": plan.epsilon_by_kind() if finite else None,
         "mechanisms": [_mechanism(m, shares[m.name]) for m in plan.mechanisms],
-        "otherwise": [_mechanism(m, plan.turned().shares()[m.name]) for m in plan.otherwise],
+        "fallback": [_mechanism(m, plan.turned().shares()[m.name]) for m in plan.otherwise],
         "alternatives": plan.alternatives,
         "assumptions": list(plan.assumptions),
     }
@@ -151,7 +163,7 @@ def _show(plan: Plan) -> None:
         return
     console.print(_table(plan))
     if plan.otherwise:
-        console.print(f"or, if the choice says so (delta is divided by {plan.alternatives}):")
+        console.print(f"or, if the choice says so, the fallback plan (each at delta / {plan.alternatives}):")
         console.print(_table(plan.turned()))
     by_kind = plan.epsilon_by_kind()
     kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphveil.cli.plan import _delta, _named
+from graphveil.cli.plan import _delta, _named, warn_of_delta
 from graphveil.errors import InvalidInput
 from graphveil.levels import make_level
 from graphveil.methods import method_class
+from graphveil.methods.plans import check_budget
 
 if TYPE_CHECKING:
     from graphveil.checkpoint import Checkpoint
@@ -39,7 +40,7 @@ def train(
     attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
     delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
-    public_edges: Annotated[bool, typer.Option("--public-edges", help="The number of edges is public.")] = False,
+    public_edges: Annotated[int | None, typer.Option(help="A declared bound on the number of stored edges.")] = None,
     directed: Annotated[
         bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
     ] = None,
@@ -80,6 +81,7 @@ def train(
         k = 1
     promised = max_degree if level == "node" else None
     chosen = make_level(level, k=k, max_degree=promised, unit=unit, attributes=attributes)
+    check_budget(chosen, epsilon)
     if epsilon is None and level != "none":
         epsilon = 1.0 if level == "edge" else 8.0
     if budget is not None and (out is None or epsilon is None or budget < epsilon):
@@ -109,6 +111,8 @@ def train(
         return
     with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
         data = _load(graph, root, split_seed, directed, mmap)
+        if model.delta != "auto":
+            warn_of_delta(model.plan(data))
         start = time.perf_counter()
         model.fit(data, checkpoint=kept)
         seconds = time.perf_counter() - start

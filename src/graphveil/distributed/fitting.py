@@ -68,7 +68,7 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
             inputs = ShardedInputs(shard, group, model.device)
             model.logits_ = model._fit(inputs, ledger).detach().cpu()
     model.certificate_ = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
-    model.plan_ = ledger.plan.straight()
+    model.plan_ = ledger.plan
     model._labels = shard.labels
     model._readers = readers
     model._sparse = isinstance(inputs.features, SparseRows)

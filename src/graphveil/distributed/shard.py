@@ -14,6 +14,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport
+from graphveil.methods.estimator import check_declared_edges, declared_edges
 from graphveil.plan import PublicFacts
 
 
@@ -77,16 +78,18 @@ class Shard:
             counts=graph.counts,
         )
 
-    def facts(self, group: Group, *, edges: bool) -> PublicFacts:
-        """What the plan is made from, of the whole graph."""
+    def facts(self, group: Group, *, edges: int | None) -> PublicFacts:
+        """What the plan is made from, of the whole graph; `edges` is the declared bound, which it has to keep."""
         train, stored = group.total(torch.tensor([int(self.train_mask.sum()), len(self.indices)])).tolist()
         if not train:
             raise InvalidInput("train_mask", None, "the graph has no training set")
-        return PublicFacts(
+        facts = PublicFacts(
             nodes=self.num_nodes,
             train_nodes=train,
             features=self.num_features,
             classes=self.num_classes,
             directed=self.directed,
-            edges=stored if edges else None,
+            edges=declared_edges(edges),
         )
+        check_declared_edges(facts, stored)
+        return facts

@@ -20,6 +20,7 @@ from graphveil.graph import Graph
 from graphveil.levels import Edge
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.plan import paper_delta
 
 
 def execute(run: Run, root: str | None, threads: int) -> dict[str, Any]:
@@ -60,13 +61,13 @@ def method_seed(split_seed: int) -> int:
 
 def _measure(run: Run, root: str | None) -> dict[str, Any]:
     graph = load(run.graph, run.seed, root)
+    delta, edges = _delta(run, graph)
     model = method_class(run.method)(
         level=run.level,
         epsilon=run.epsilon,
-        delta="auto" if run.delta is None else run.delta,
+        delta=delta,
         seed=method_seed(run.seed),
-        # The paper's delta at edge level follows from the number of edges, which its datasets make public.
-        public_edges=isinstance(run.level, Edge) and run.delta is None,
+        public_edges=edges,
         show_progress=False,
         **run.options,
     )
@@ -83,8 +84,20 @@ def _measure(run: Run, root: str | None) -> dict[str, Any]:
         # Equal digests: the same probabilities to the last bit.
         "probabilities": hashlib.sha256(model.predict_proba().tobytes()).hexdigest()[:16],
         "seconds": round(seconds, 3),
+        "delta": model.certificate_.delta,
         "certificate": model.certificate_.to_dict(),
     }
+
+
+def _delta(run: Run, graph: Graph) -> tuple[float | str, int | None]:
+    """The run's delta, and the number of edges if that was declared with it.
+
+    The paper's delta is for graphs that are public: at edge level it follows from the number of edges there are.
+    """
+    if run.delta != "paper":
+        return run.delta, None
+    found = paper_delta(run.level, int(graph.train_mask.sum()), graph.num_edges)
+    return found, graph.num_edges if isinstance(run.level, Edge) else None
 
 
 def _scores(model: NodeClassifier, graph: Graph, mask: torch.Tensor) -> Scores | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 import typing
 from collections.abc import Mapping
@@ -10,7 +11,7 @@ from typing import Any
 from graphveil.errors import InvalidInput
 from graphveil.levels import Level, with_unit
 from graphveil.methods import method_class
-from graphveil.methods.plans import METHODS, Settings
+from graphveil.methods.plans import Settings, spending_of
 from graphveil.plan import PublicFacts
 
 # What the runner decides itself: a run's fields, and a display of its own.
@@ -23,7 +24,7 @@ def check_option(method: str, name: str, value: object) -> None:
     """Refuse an option that the method does not have, or a value of another type than the option's."""
     cls = method_class(method)
     kinds = typing.get_type_hints(cls)
-    known = [key for key in cls().get_params() if key not in _RESERVED]
+    known = [field.name for field in dataclasses.fields(cls) if field.name not in _RESERVED]
     if name not in known:
         raise InvalidInput(name, value, f"is not an option of {method}; there are {', '.join(known)}")
     if not _fits(value, kinds[name]):
@@ -34,7 +35,8 @@ def check_method(method: str, level: Level, epsilon: float | None, options: Mapp
     """Refuse a method that does not exist, does not protect at this level, or lacks what it needs there."""
     method_class(method)
     settled = with_unit(level, directed=_ANY_GRAPH.directed)
-    METHODS[method](settled, _ANY_GRAPH, Settings(max_degree=options.get("max_degree")), epsilon)
+    settings = Settings(max_degree=options.get("max_degree"), capped=options.get("cap_degrees", False))
+    spending_of(method, settled, _ANY_GRAPH, settings, epsilon)
 
 
 def _fits(value: object, kind: Any) -> bool:

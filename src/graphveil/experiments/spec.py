@@ -20,6 +20,9 @@ from graphveil.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_n
 Axis = Literal["graph", "epsilon", "k", "phi"]
 AXES: tuple[Axis, ...] = ("graph", "epsilon", "k", "phi")
 
+# "auto" is the library's own rule (`plan.automatic_delta`), "paper" the paper's (`plan.paper_delta`).
+Delta = float | Literal["auto", "paper"]
+
 
 @dataclass(frozen=True)
 class GraphRef:
@@ -43,13 +46,13 @@ class GraphRef:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit: everything that its result follows from. `delta` None is the paper's rule, `seed` draws the split."""
+    """One fit: everything that its result follows from. `seed` draws the split."""
 
     graph: GraphRef
     method: str
     level: Level
     epsilon: float | None
-    delta: float | None
+    delta: Delta
     seed: int
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,7 +85,7 @@ class Setting:
     levels: tuple[Level, ...]
     epsilons: tuple[float | None, ...]
     methods: tuple[str, ...]
-    delta: float | None = None
+    delta: Delta = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
     method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@
     k = [1, 5]
     epsilon = [4, 16]
     methods = ["dpdgc", "gap", "mlp"]
-    delta = 1e-5                             # default: the paper's rule
+    delta = 1e-5                             # default: "auto"; or "paper", the paper's rule, for public graphs
     options.gap = { max_degree = 100, cap_degrees = true }
 
 Levels `node` and `edge` take `max_degree` and `unit`; `attributes = false` declares features and labels public. Paths
@@ -31,9 +31,10 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.document import Document, Key
 from graphveil.experiments.options import check_method, check_option
 from graphveil.experiments.sources import file_graph, named_graph
-from graphveil.experiments.spec import AXES, GraphRef, Setting, Spec
+from graphveil.experiments.spec import AXES, Delta, GraphRef, Setting, Spec
 from graphveil.levels import Level, Public, make_level
 from graphveil.methods import method_class
+from graphveil.plan import check_delta
 
 _TOP = ("name", "title", "graphs", "seeds", "axis", "options", "settings")
 _SETTING = ("level", "k", "max_degree", "unit", "attributes", "epsilon", "delta", "methods", "options")
@@ -179,11 +180,16 @@ def _epsilons(
     return tuple(found)
 
 
-def _delta(document: Document, key: Key, table: dict[str, Any]) -> float | None:
-    if "delta" not in table:
-        return None
+def _delta(document: Document, key: Key, table: dict[str, Any]) -> Delta:
+    value = table.get("delta", "auto")
     with document.at(*key, "delta"):
-        return validate.open_unit("delta", table["delta"])
+        if value == "auto":
+            return "auto"
+        if value == "paper":
+            return "paper"
+        if isinstance(value, str):
+            raise InvalidInput("delta", value, 'must be a number, "auto" or "paper"')
+        return check_delta(value)
 
 
 def _methods(document: Document, key: Key, value: object) -> tuple[str, ...]:

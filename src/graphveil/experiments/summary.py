@@ -24,7 +24,8 @@ NOTES = (
     "Bold: the best of its level; underlined: within the best one's interval; small: the paper's own figure.",
     "Edge: unless a unit is named, one connection on undirected graphs (both stored entries) and one link on directed "
     "graphs. The paper's edge rows count one stored entry on every graph.",
-    "delta, unless given: 10 to the minus number of digits of the training nodes, at edge level of the stored edges.",
+    'delta, unless given as a number: "paper" is 10 to the minus number of digits of the training nodes, at edge level '
+    'of the stored edges; "auto" is the largest power of ten up to 0.1 / nodes, at edge level up to 0.1 / (n (n - 1)).',
 )
 
 

@@ -143,7 +143,7 @@ def _method_names(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _choices(run: Mapping[str, Any]) -> dict[str, Any]:
-    return run["options"] if run["delta"] is None else {**run["options"], "delta": run["delta"]}
+    return {**run["options"], "delta": run["delta"]}
 
 
 def _differing(variants: Sequence[Mapping[str, Any]]) -> list[str]:

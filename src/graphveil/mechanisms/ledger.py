@@ -53,8 +53,11 @@ class Ledger:
         return dict(self._used)
 
     def turn(self) -> None:
-        """Follow the plan's other branch from here on: what was released so far has decided so."""
-        turned = self.plan.turned()
+        """Follow the plan's other branch from here on: what was released so far has decided so.
+
+        The branch that was left stays in the plan: both are certified.
+        """
+        turned = self.plan.exchanged()
         kept = {mechanism.name for mechanism in turned.mechanisms}
         drawn = [name for name, uses in self._used.items() if uses and name not in kept]
         if drawn:
@@ -93,7 +96,7 @@ class Ledger:
             return value.float()
         _check_exact(value)
         mechanism = self.plan[name]
-        if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
+        if not isinstance(mechanism, GaussianRelease) or self._used.get(name) != mechanism.uses:
             raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
         return add_gaussian(value, mechanism.std, self._source).float()
 
@@ -146,13 +149,13 @@ class Ledger:
         return mechanism, self._source
 
     def certificate(self) -> Certificate:
-        """The certificate of the executed plan; an unfinished one has none."""
+        """The certificate of the executed plan with all of its branches; an unfinished one has none."""
         open_ends = [
             f"{m.name} {self._used[m.name]} of {m.uses}" for m in self.plan.mechanisms if self._used[m.name] != m.uses
         ]
         if open_ends:
             raise BudgetExceeded(f"the plan was not executed as planned: {', '.join(open_ends)} draws")
-        return Certificate.of(self.plan.straight(), self._source.description, self._source.secure)
+        return Certificate.of(self.plan, self._source.description, self._source.secure)
 
     def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
         mechanism = self.plan[name]

@@ -7,7 +7,7 @@ import math
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -15,11 +15,12 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.graph import Graph, cap_degree
 from graphveil.graph.graph import Direction
-from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
+from graphveil.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.mechanisms.exact import EXACT, Arithmetic
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
@@ -35,17 +36,23 @@ if TYPE_CHECKING:
 
 # Above this part of non-zero entries a dense product is the faster one.
 _DENSE = 0.15
+# The default of a field that has to be given.
+_MISSING: Any = None
 
 
 @dataclass(eq=False)
 class NodeClassifier:
     """Base of all methods.
 
-    Parameters that change privacy: `level`, `epsilon`, `delta` ("auto": by the number of protected units), `seed`
+    Parameters that change privacy: `level` (required; the names "none", "edge" and, with `max_degree`, "node" are
+    understood too), `epsilon` (none at level `Public()`), `delta` ("auto": by the number of protected units), `seed`
     (None: secure noise; a number: reproducible, for experiments only), `shares` of mu^2 by mechanism, and the plan's
     own `steps` (None: by epsilon), `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph
-    that breaks the degree promise, and the certificate says so; without it such a graph is an error. `public_edges`
-    declares the number of edges public.
+    that breaks the degree promise, and the certificate says that this was asked for; without it such a graph is an
+    error. `public_edges` is a declared upper bound on the number of stored edges (a connection of an undirected graph
+    is stored twice). It is public and stands on the certificate, so take a number that is known without counting. At
+    edge level the automatic delta follows from it. A graph with more edges is refused; like a broken degree promise,
+    that depends on private data, and only the owner sees the refusal.
 
     Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
     number of training nodes, because Adam's steps keep their length whatever the noise is),
@@ -53,7 +60,7 @@ class NodeClassifier:
     (None: on a terminal).
     """
 
-    level: Level = field(default_factory=Public)
+    level: Level = _MISSING
     epsilon: float | None = None
     delta: float | str = "auto"
     seed: int | None = None
@@ -63,7 +70,7 @@ class NodeClassifier:
     clip: float = 1.0
     max_degree: int | None = None
     cap_degrees: bool = False
-    public_edges: bool = False
+    public_edges: int | None = None
     hidden: int = 64
     learning_rate: float | None = None
     free_learning_rate: float = 0.01
@@ -79,6 +86,9 @@ class NodeClassifier:
     # How released sums are made; the broken variants of an audit have another.
     arithmetic: ClassVar[Arithmetic] = EXACT
 
+    def __post_init__(self) -> None:
+        self.level = level_of(self.level, self.max_degree)
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as scikit-learn's `clone` wants them."""
         del deep
@@ -90,6 +100,7 @@ class NodeClassifier:
             if name not in known:
                 raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
             setattr(self, name, value)
+        self.level = level_of(self.level, self.max_degree)
         return self
 
     def plan(self, graph: Graph) -> Plan:
@@ -101,14 +112,13 @@ class NodeClassifier:
                 features=graph.num_features,
                 classes=graph.num_classes,
                 directed=graph.directed,
-                edges=graph.num_edges if self.public_edges else None,
+                edges=declared_edges(self.public_edges),
             )
         )
 
     def _plan_for(self, facts: PublicFacts) -> Plan:
-        level = with_unit(self.level, facts.directed)
-        epsilon = None if isinstance(level, Public) else self.epsilon
-        return make_plan(self.method, level, facts, epsilon=epsilon, delta=self.delta, settings=self._settings())
+        level = with_unit(level_of(self.level, self.max_degree), facts.directed)
+        return make_plan(self.method, level, facts, epsilon=self.epsilon, delta=self.delta, settings=self._settings())
 
     def fit(
         self,
@@ -133,6 +143,7 @@ class NodeClassifier:
             return self
         graph.check_trainable()
         plan = self.plan(graph)
+        check_declared_edges(plan.facts, graph.num_edges)
         source = NoiseSource(self.seed)
         ledger = self._ledger = Ledger(plan, source)
         # Initial weights and dropout are public randomness, apart from the noise.
@@ -143,7 +154,7 @@ class NodeClassifier:
                 inputs = Inputs(graph, adjacency, self.device)
                 self.logits_ = self._fit(inputs, ledger).detach().cpu()
         self.certificate_: Certificate = ledger.certificate()
-        self.plan_ = ledger.plan.straight()
+        self.plan_ = ledger.plan
         self._labels: torch.Tensor | None = graph.labels
         self._readers: np.ndarray | None = None
         if self._degree_bound() is not None:
@@ -461,6 +472,20 @@ def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
 
 def _dense(x: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+
+
+def declared_edges(bound: object) -> int | None:
+    """The declared bound on the number of stored edges, checked; None where none is declared."""
+    if isinstance(bound, bool):
+        why = "is a declared upper bound on the number of stored edges, a number; None where there is none"
+        raise InvalidInput("public_edges", bound, why)
+    return None if bound is None else validate.count("public_edges", bound)
+
+
+def check_declared_edges(facts: PublicFacts, stored: int) -> None:
+    """Refuse a graph with more edges than were declared, without saying how many it has."""
+    if facts.edges is not None and stored > facts.edges:
+        raise InvalidInput("public_edges", facts.edges, "the graph has more stored edges than this declared bound")
 
 
 def needs_degree_bound(level: Level) -> bool:

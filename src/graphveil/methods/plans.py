@@ -23,6 +23,8 @@ from graphveil.plan import (
     PublicFacts,
     Responses,
     automatic_delta,
+    check_delta,
+    paper_delta,
 )
 
 # Training nodes from which on features are learnt well from a smaller part of the budget.
@@ -46,11 +48,11 @@ class Settings:
 
     `steps` full-batch steps per training (None: `steps_for`), or Poisson batches of `batch_size` expected rows.
     `row_norm` bounds the rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise
-    of GAP and DP-SAGE at k-neighbour level, `capped` whether the graph was cut to it. `table` is DPDGC's W: trained
-    (the paper's), auto (`table_at`; the estimator's default), or one or more, joined by +, of labels (randomised
-    responses of `response_epsilon`; None: `_response_epsilon`), posteriors, readers (one hop of the label table),
-    neighbors (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)) and degrees (the number of
-    neighbours). `shares` overrides the default parts of mu^2 by name.
+    of GAP and DP-SAGE at k-neighbour level, `capped` whether a graph that breaks its degree promise is cut. `table` is
+    DPDGC's W: trained (the paper's), auto (`table_at`; the estimator's default), or one or more, joined by +, of labels
+    (randomised responses of `response_epsilon`; None: `_response_epsilon`), posteriors, readers (one hop of the label
+    table), neighbors (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)) and degrees (the number
+    of neighbours). `shares` overrides the default parts of mu^2 by name.
     """
 
     steps: int | None = None
@@ -119,13 +121,15 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spending:
-    """The mechanisms of a method, the default parts of mu^2, what has to be assumed, and what a choice may lead to."""
+    """The mechanisms of a method, the default parts of mu^2, and what a choice may lead to.
+
+    `degree_bound` is the bound on the readers of a node that the sensitivities rely on; None if they rely on none.
+    """
 
     mechanisms: tuple[Mechanism, ...]
     shares: Mapping[str, float]
-    assumptions: tuple[str, ...] = ()
     otherwise: tuple[Mechanism, ...] = ()
-    reads_graph: bool = True
+    degree_bound: int | None = None
 
 
 def make_plan(
@@ -154,19 +158,17 @@ def make_plan(
     settings = settings or Settings()
     if isinstance(delta, str) and delta != "auto":
         raise InvalidInput("delta", delta, 'must be a number or "auto"')
-    chosen_delta = automatic_delta(level, facts) if delta == "auto" else validate.open_unit("delta", delta)
+    chosen_delta = automatic_delta(level, facts) if delta == "auto" else check_delta(delta)
+    check_budget(level, epsilon)
     if (epsilon is None) == (noise is None) and not isinstance(level, Public):
         raise InvalidInput("epsilon", epsilon, "give either epsilon or noise")
-    if epsilon is not None:
-        validate.positive("epsilon", epsilon)
     settings = replace(settings, steps=settings.steps or steps_for(epsilon))
     empty = Plan(method, level, facts, chosen_delta, ())
-    spending = METHODS[method](level, facts, settings, epsilon)
-    degree = _degree(level, settings) if spending.reads_graph else ()
+    spending = spending_of(method, level, facts, settings, epsilon)
     plan = replace(
         empty,
         mechanisms=spending.mechanisms,
-        assumptions=spending.assumptions + degree,
+        assumptions=_degree(spending.degree_bound, settings.capped),
         otherwise=spending.otherwise,
         alternatives=2 if spending.otherwise else 1,
     )
@@ -183,6 +185,25 @@ def make_plan(
     return plan.calibrated(epsilon, {**spending.shares, **settings.shares})
 
 
+def check_budget(level: Level, epsilon: float | None) -> None:
+    """Refuse an epsilon that is none, and one where nothing is protected."""
+    if epsilon is None:
+        return
+    if isinstance(level, Public):
+        raise InvalidInput("epsilon", epsilon, "level none protects nothing and has no budget; leave epsilon out")
+    validate.positive("epsilon", epsilon)
+
+
+def spending_of(method: str, level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """What a method spends; refuses to cap degrees where there is no bound to cap them to."""
+    spending = METHODS[method](level, facts, settings, epsilon)
+    # A node level has a bound, also for methods that do not rely on it.
+    if settings.capped and spending.degree_bound is None and not isinstance(level, Node):
+        why = f"{method} relies on no degree bound at level {level_name(level)}, so nothing would be cut; leave it out"
+        raise InvalidInput("cap_degrees", True, why)
+    return spending
+
+
 def steps_for(epsilon: float | None) -> int:
     """Training steps where nobody says: the smaller the budget, the more there is to gain from many small steps.
 
@@ -196,15 +217,21 @@ def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     """MLP, and DP-MLP where features and labels are private; it never reads the graph."""
     del epsilon
     if not protects_attributes(level):
-        return Spending((), {}, reads_graph=False)
+        return Spending((), {})
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
-    return Spending((head,), {"head": 1.0}, reads_graph=False)
+    return Spending((head,), {"head": 1.0})
 
 
 def dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """DPDGC: a private table W, Z = A W + noise, head on [X | Z]; here with W trained on rows of A."""
+    """DPDGC: a private table W, Z = A W + noise, head on [X | Z]; at k-neighbour level k is all the bound it needs."""
     if isinstance(level, Public):
         return Spending((), {})
+    bound = level.max_degree if isinstance(level, Node) else None
+    return replace(_dpdgc(level, facts, settings, epsilon), degree_bound=bound)
+
+
+def _dpdgc(level: Edge | KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """With W trained on rows of A, or another table."""
     table = settings.table_at(level, facts.directed)
     if table != "trained":
         return _dpdgc_with_table(table.split("+"), level, facts, settings, epsilon)
@@ -328,7 +355,7 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     settings = replace(settings, table="auto")
     if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, epsilon):
         features = _training("features", _own_row(level, facts), facts, settings, _OWN_ROW)
-        return Spending((features,), {"features": 1.0}, reads_graph=False)
+        return Spending((features,), {"features": 1.0})
     found = dpdgc(level, facts, settings, epsilon)
     if not protects_attributes(level) or settings.batch_size is not None:
         return found
@@ -363,7 +390,9 @@ def _graph_is_unheard(level: Level, facts: PublicFacts, epsilon: float) -> bool:
     """
     if facts.directed:
         return isinstance(level, Node) or epsilon <= 1
-    plan = make_plan("dpdgc", level, facts, epsilon=epsilon, settings=Settings(table="auto"))
+    # At one delta, whichever is asked for: this is about orders of magnitude.
+    delta = min(1e-2, paper_delta(level, facts.train_nodes, 0))
+    plan = make_plan("dpdgc", level, facts, epsilon=epsilon, delta=delta, settings=Settings(table="auto"))
     return heard(plan, _LOUD) < 1
 
 
@@ -376,11 +405,12 @@ def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     hops = replace(_release("hops", hop, "docs/theory.md section 3; paper, theorem 5.1"), uses=settings.hops)
     if isinstance(level, Edge):
         return Spending((hops,), {"hops": 1.0})
+    bound = _bound(level, settings)
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
     if not protects_attributes(level):
-        return Spending((hops, head), {"hops": 0.5, "head": 0.5})
+        return Spending((hops, head), {"hops": 0.5, "head": 0.5}, degree_bound=bound)
     encoder = _training("encoder", _own_row(level, facts), facts, settings, _OWN_ROW)
-    return Spending((encoder, hops, head), {"encoder": 0.3, "hops": 0.4, "head": 0.3})
+    return Spending((encoder, hops, head), {"encoder": 0.3, "hops": 0.4, "head": 0.3}, degree_bound=bound)
 
 
 def sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -418,7 +448,8 @@ def dp_sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float
     hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
     source = "docs/theory.md section 3 (aggregation of unit rows at inference)"
     aggregation = replace(_release("aggregation", hop, source), uses=settings.layers)
-    return Spending((gradient, aggregation), {"gradient": 0.7, "aggregation": 0.3})
+    shares = {"gradient": 0.7, "aggregation": 0.3}
+    return Spending((gradient, aggregation), shares, degree_bound=_bound(level, settings))
 
 
 METHODS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], Spending]] = {
@@ -461,14 +492,21 @@ def _full_release_is_cheaper(level: Level, shares: Mapping[str, float]) -> bool:
     return math.sqrt(level.k + 1) <= math.sqrt((shares["release"] + shares["head"]) / shares["release"])
 
 
-def _degree(level: Level, settings: Settings) -> tuple[str, ...]:
-    """What the certificate says about degrees (docs/theory.md, section 2, last bullet)."""
-    bound = level.max_degree if isinstance(level, Node) else settings.max_degree
-    if bound is None or isinstance(level, Public | Edge):
+def _bound(level: KNeighbor | Node, settings: Settings) -> int | None:
+    """The degree promise of methods that need one at k-neighbour level too."""
+    return level.max_degree if isinstance(level, Node) else settings.max_degree
+
+
+def _degree(bound: int | None, capped: bool) -> tuple[str, ...]:
+    """What the certificate says about degrees (docs/theory.md, section 2, last bullet).
+
+    Whether anything had to be cut is private, and the same is said in both cases.
+    """
+    if bound is None:
         return ()
-    if settings.capped:
+    if capped:
         return (
-            f"Degrees were capped at {bound} by dropping links at random. Adjacent graphs are graphs that differ after "
-            "the capping; a change before it can move more links.",
+            f"Of the readers of a node, all beyond {bound} are dropped at random before training, if there are any. "
+            "Adjacent graphs are graphs that differ after the capping; a change before it can move more links.",
         )
     return (f"Promised: no node is read by more than {bound} others, before and after a change.",)
