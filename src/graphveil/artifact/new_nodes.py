@@ -37,7 +37,7 @@ def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts) -> NewNodes:
         raise InvalidInput("new", str(path), f"must end in {' or '.join('.' + ending for ending in FORMATS)}")
     if not path.is_file():
         raise InvalidInput("new", str(path), "there is no such file")
-    table = Table(path, [ID, NEIGHBORS])
+    table = Table(path, [ID, NEIGHBORS], text=[column.name for column in naming.columns if column.categories])
     return NewNodes(
         ids=[str(name) for name in table.ids(ID).to_pylist()],
         features=_features(table, naming.columns, facts.features),

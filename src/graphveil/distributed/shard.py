@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,8 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout, Span
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
+from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph.found import Found
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport
 from graphveil.plan import PublicFacts
@@ -38,6 +40,9 @@ class Shard:
     class_names: tuple[str, ...] | None = None
     node_ids: np.ndarray | None = None
     counts: ReadReport | None = None
+    found: Found = field(default_factory=Found)
+    fingerprint: Fingerprint | None = None
+    """Of the whole graph, where a process has seen it."""
 
     @property
     def span(self) -> Span:
@@ -75,6 +80,8 @@ class Shard:
             class_names=graph.class_names,
             node_ids=graph.node_ids,
             counts=graph.counts,
+            found=graph.found,
+            fingerprint=Fingerprint.of(graph) if group.rank == 0 else None,
         )
 
     def facts(self, group: Group, *, edges: bool) -> PublicFacts:
@@ -89,4 +96,5 @@ class Shard:
             classes=self.num_classes,
             directed=self.directed,
             edges=stored if edges else None,
+            found=self.found.facts(),
         )

@@ -129,12 +129,14 @@ def _mask(field: str, values: Any, y: torch.Tensor) -> torch.Tensor:
 
 
 def node_ids(values: Any, num_nodes: int) -> np.ndarray | None:
-    """One distinct id per node, of any type, or None."""
+    """One distinct id per node, or None; ids of mixed types are told apart by their text."""
     if values is None:
         return None
     ids = np.asarray(values)
     if ids.shape != (num_nodes,):
         raise InvalidInput("node_ids", ids.shape, f"must have shape ({num_nodes},)")
+    if ids.dtype.kind not in "biufUS":  # of several types, perhaps: 1 and "1" would have the same name
+        ids = np.array([str(value) for value in ids.tolist()])
     distinct, count = np.unique(ids, return_counts=True)
     if len(distinct) < num_nodes:
         raise InvalidInput("node_ids", distinct[np.argmax(count > 1)].item(), "this id is given to more than one node")

@@ -15,9 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.graph import Graph, cap_degree
+from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, Public, check_promise, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
@@ -43,8 +45,9 @@ class NodeClassifier:
     Parameters that change privacy: `level`, `epsilon`, `delta` ("auto": by the number of protected units), `seed`
     (None: secure noise; a number: reproducible, for experiments only), `shares` of mu^2 by mechanism, and the plan's
     own `steps` (None: by epsilon), `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph
-    that breaks the degree promise, and the certificate says so; without it such a graph is an error. `public_edges`
-    declares the number of edges public.
+    that breaks the degree promise, and the certificate says so; without it such a graph is an error.
+    `reserved_readers` keeps so many of the promised readers of every node free for new nodes (`predict_new`).
+    `public_edges` declares the number of edges public.
 
     Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
     number of training nodes, because Adam's steps keep their length whatever the noise is),
@@ -62,6 +65,7 @@ class NodeClassifier:
     clip: float = 1.0
     max_degree: int | None = None
     cap_degrees: bool = False
+    reserved_readers: int = 0
     public_edges: bool = False
     hidden: int = 64
     learning_rate: float | None = None
@@ -99,6 +103,7 @@ class NodeClassifier:
                 classes=graph.num_classes,
                 directed=graph.directed,
                 edges=graph.num_edges if self.public_edges else None,
+                found=graph.found.facts(),
             )
         )
 
@@ -142,9 +147,7 @@ class NodeClassifier:
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = ledger.plan.straight()
         self._labels: torch.Tensor | None = graph.labels
-        self._readers: np.ndarray | None = None
-        if self._degree_bound() is not None:
-            self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
+        self._fingerprint: Fingerprint | None = Fingerprint.of(graph)
         self._sparse = isinstance(inputs.features, SparseRows)
         self._naming = Naming.of(graph)
         self._answers = Answers()
@@ -195,14 +198,15 @@ class NodeClassifier:
         `neighbors` lists, for each new node, the old nodes it reads. `from_graph` says that these lists come from the
         private graph; with False they are the asker's own. An answer is kept under its id (as text): asking again
         returns it. Other data for the same id is refused; with `update` it is a further release that has to fit the
-        budget (`save`).
+        budget (`save`). An id of the training graph is refused: that node has its answer.
 
         Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
-        long as the readers of a node, old and new together, keep to the level's k or degree promise. Each is drawn
-        once, and kept before it is shown.
+        long as the readers of a node, old and new together, keep to the level's k or degree promise. Where degrees are
+        promised, new nodes may read a node `reserved_readers` times in all, which the fit has kept free: whether one
+        is refused depends on lists of new nodes alone. Each row is drawn once, and kept before it is shown.
         """
         self._check_fitted()
-        names = [str(name) for name in ids]
+        names = self._naming.new_ids(ids, self.plan_.facts.nodes)
         x, rows = self._new_rows(names, features, neighbors)
         questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
         with self._answers.opened():
@@ -236,7 +240,7 @@ class NodeClassifier:
         with torch.no_grad():
             inputs: Rows = SparseRows(sp.csr_array(x), self.device) if self._sparse else _dense(x).to(self.device)
             logits = self._logits_new(inputs, SparseRows(rows, self.device), from_graph)
-        counted = draws and self._readers is not None
+        counted = draws and self._degree_bound() is not None
         return [
             Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
             for (name, question), release, row, reads in zip(
@@ -298,16 +302,20 @@ class NodeClassifier:
         return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
 
     def _count_readers(self, rows: sp.csr_array, releases: np.ndarray) -> None:
-        """Keep the degree promise in each table: over old and new readers in the first, over new ones in others."""
+        """Keep the degree promise in each table, counting new readers alone: in the first one the fit has kept
+        `reserved_readers` free, and later ones have no others."""
         bound = self._degree_bound()
-        if bound is None or self._readers is None:
+        if bound is None:
             return
         for release in np.unique(releases).tolist():
-            readers = self._answers.readers(release, len(self._readers))
-            readers += np.bincount(rows[releases == release].indices, minlength=len(self._readers))
-            if release == 1:
-                readers += self._readers
-            check_promise(Node(bound), int(readers.max(initial=0)))
+            nodes = self.plan_.facts.nodes
+            readers = self._answers.readers(release, nodes)
+            readers += np.bincount(rows[releases == release].indices, minlength=nodes)
+            room, most = self.reserved_readers if release == 1 else bound, int(readers.max(initial=0))
+            if most > room:
+                what = "reserved_readers" if release == 1 else "max_degree"
+                why = f"is how many new nodes may read a node, and {most} would read one; only a new fit can allow more"
+                raise InvalidInput(what, room, why)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict on another graph")
@@ -346,7 +354,7 @@ class NodeClassifier:
     def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
         adjacency = graph.reads(self.direction)
-        bound = self._degree_bound()
+        bound = self._room_for_old_readers()
         if bound is None:
             return adjacency
         largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
@@ -355,8 +363,28 @@ class NodeClassifier:
                 "degree cap", lambda: source.integers(2**52, 1), lambda found: found.shape == (1,) and int(found) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen))
-        check_promise(Node(bound), largest)
+        self._check_readers(largest)
         return adjacency
+
+    def _room_for_old_readers(self) -> int | None:
+        """How many nodes of the training graph may read a node: the promise without what is reserved for new ones."""
+        bound, reserved = self._degree_bound(), validate.count("reserved_readers", self.reserved_readers, least=0)
+        if reserved and not isinstance(self.level, Node) and self.max_degree is None:
+            raise InvalidInput("reserved_readers", reserved, "is a part of a degree promise, and there is none")
+        if bound is None:
+            return None
+        if reserved >= bound:
+            raise InvalidInput("reserved_readers", reserved, f"must be less than the promise, {bound}")
+        return bound - reserved
+
+    def _check_readers(self, largest: int) -> None:
+        """Refuse a graph in which a node is read by more than the promise leaves."""
+        room = self._room_for_old_readers()
+        if room is not None and self.reserved_readers and largest > room:
+            why = f"and the promise leave {room} readers, but a node is read by {largest}"
+            raise InvalidInput("reserved_readers", self.reserved_readers, why)
+        if room is not None:
+            check_promise(Node(room), largest)
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Train and return the logits of all nodes."""
