@@ -21,8 +21,8 @@ def other():
 
 
 def fitted(graph, method, level, **options):
-    words = {"level": level, "epsilon": 8.0, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40, "reserved_readers": 3, **options}
-    return method_class(method)(**words).fit(graph)
+    words = {"level": level, "epsilon": 8.0, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40}
+    return method_class(method)(**{**words, "reserved_readers": 3, **options}).fit(graph)
 
 
 NEW = {"ids": ["a", "b", "c"], "features": np.ones((3, 8)), "neighbors": [[0, 5, 7], [], [3]]}

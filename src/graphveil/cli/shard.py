@@ -39,5 +39,3 @@ def shard(
         typer.echo(json.dumps({"out": str(out), "parts": parts, "nodes": found.num_nodes, "edges": found.num_edges}))
         return
     typer.echo(f"{found!r}\nwritten to {out}/: graph.json and {parts} parts")
-    if found.node_ids is not None:
-        typer.echo(f"nodes are called by their numbers from now on: {out / 'names.parquet'}")

@@ -214,9 +214,7 @@ def _load(
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
-        return read_graph(
-            path, directed=directed, seed=split_seed, mmap=mmap, classes=classes, categories=categories
-        )
+        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, classes=classes, categories=categories)
     for field, value in {"classes": classes, "categories": categories}.items():
         if value is not None:
             raise InvalidInput(field, value, f"belongs to folders of tables; {name} is a dataset")
