@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # Above this part of non-zero entries a dense product is the faster one.
 _DENSE = 0.15
+# Methods that learn something on a graph without features.
+_WITHOUT_FEATURES = ("auto", "dpdgc")
 
 
 @dataclass(eq=False)
@@ -108,6 +110,9 @@ class NodeClassifier:
         )
 
     def _plan_for(self, facts: PublicFacts) -> Plan:
+        if facts.features == 0 and self.method not in _WITHOUT_FEATURES:
+            known = " and ".join(_WITHOUT_FEATURES)
+            raise InvalidInput("features", 0, f"{self.method} learns from features; {known} learn from links alone too")
         level = with_unit(self.level, facts.directed)
         epsilon = None if isinstance(level, Public) else self.epsilon
         return make_plan(self.method, level, facts, epsilon=epsilon, delta=self.delta, settings=self._settings())
@@ -464,6 +469,8 @@ class Inputs:
 def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
     """Features as rows of a linear layer; mostly empty ones go through sparse products, which is only faster."""
     found = graph.features
+    if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
+        return torch.zeros(int(found.shape[0]), 0, device=device)
     if isinstance(found, torch.Tensor):
         if sparse is None:
             sparse = int(found.count_nonzero()) <= _DENSE * found.numel()
