@@ -25,7 +25,9 @@ def why_no_id(text: str) -> str | None:
         return "has blanks around it, which do not belong to an id"
     if len(text) > LONGEST_ID:
         return f"an id may have {LONGEST_ID} characters at most"
-    if any("\ud800" <= character <= "\udfff" for character in text):
+    try:
+        text.encode()
+    except UnicodeEncodeError:
         return "holds half a character, which no file can"
     return None
 
