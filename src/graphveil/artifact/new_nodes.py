@@ -74,8 +74,9 @@ def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int) -> n
 def _block(table: Table, column: FeatureColumn) -> np.ndarray:
     table.require(column.name)
     if column.kind == "numeric":
-        if len(table) and not table.is_numeric(column.name):
-            raise table.cell_error(column.name, 0, "must be a number")
+        table.check_numbers(column.name, "must be a number")
+        if len(table):
+            table.is_numeric(column.name)  # or it is an error: dates, for example
         return table.numbers(column.name)[:, None]
     texts = table.table.column(column.name).cast(pa.string()).to_pylist()
     block = np.zeros((len(texts), column.width), dtype=np.float32)

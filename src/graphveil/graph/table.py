@@ -20,7 +20,7 @@ from graphveil.graph.node_ids import LONGEST_ID, NodeIds, why_no_id
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
-_NUMBER = r"^\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
 
 def find_table(folder: Path, stem: str) -> Path:
@@ -175,17 +175,24 @@ class Table:
             return False
         raise self.error(f"column {column!r}", str(kind), "a feature must be numbers or strings")
 
+    def check_numbers(self, column: str, why: str) -> None:
+        """Refuse a column of text, by its first cell that is no number."""
+        values = self._array(column)
+        if not _is_text(values.type):
+            return
+        number = pc.match_substring_regex(values, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+        if len(number):
+            raise self.cell_error(column, int(np.argmin(number)), why)
+
     def _check_one_kind(self, column: str, advice: str) -> None:
         """A CSV column in which at least half of the cells are numbers is numeric, so that all others are errors."""
         values = self._array(column)
         if self.path.suffix != ".csv" or not _is_text(values.type):
             return
-        number = pc.match_substring_regex(values, _NUMBER)
-        if 2 * (pc.sum(number).as_py() or 0) < max(1, len(values) - values.null_count):
-            return
-        other = pc.equal(number.fill_null(True), False).to_numpy(zero_copy_only=False)
-        if other.any():
-            raise self.cell_error(column, int(np.argmax(other)), f"is not a number, as most of this column; {advice}")
+        numbers = pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
+        given = len(values) - values.null_count
+        if given > numbers >= given / 2:
+            self.check_numbers(column, f"is not a number, as most of this column; {advice}")
 
     def _array(self, column: str) -> pa.Array:
         self.require(column)

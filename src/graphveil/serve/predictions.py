@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -20,22 +20,26 @@ LONGEST_NAME = LONGEST_ID
 class Predictions:
     """Rows of the training graph's nodes, and below them those of new nodes that were answered before (`predict_new`).
 
-    Nothing is drawn and nothing is computed from private data: these answers exist already.
+    Nothing is drawn and nothing is computed from private data: these answers exist already. A node is told names of
+    classes only if they were declared; names that were found in everybody's labels are the owner's.
     """
 
     naming: Naming
     probabilities: np.ndarray
     new: tuple[str, ...] = ()
     _new_places: dict[str, int] = field(init=False, repr=False)
-    _classes: list[str] = field(init=False, repr=False)
-    _classes_json: str = field(init=False, repr=False)
+    _classes: dict[bool, list[str]] = field(init=False, repr=False)
+    _classes_json: dict[bool, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        classes = [self.naming.class_name(number) for number in range(self.probabilities.shape[1])]
+        public = replace(self.naming, classes=None) if not self.naming.declared_classes else self.naming
+        numbers = range(self.probabilities.shape[1])
+        # By whether the answer is for the owner.
+        classes = {owner: [use.class_name(i) for i in numbers] for owner, use in ((True, self.naming), (False, public))}
         old = len(self.probabilities) - len(self.new)
         object.__setattr__(self, "_new_places", {name: old + i for i, name in enumerate(self.new)})
         object.__setattr__(self, "_classes", classes)
-        object.__setattr__(self, "_classes_json", json.dumps(classes))
+        object.__setattr__(self, "_classes_json", {owner: json.dumps(names) for owner, names in classes.items()})
         for name in (*(self.naming.nodes or ()), *self.new):
             why = why_no_id(name)
             if why is not None:
@@ -63,11 +67,11 @@ class Predictions:
         old = len(self) - len(self.new)
         return self.naming.node(place) if place < old else self.new[place - old]
 
-    def as_json(self, place: int) -> bytes:
+    def as_json(self, place: int, *, owner: bool = False) -> bytes:
         row = self.probabilities[place].tolist()
-        best = json.dumps(self._best(place))
+        best = json.dumps(self._classes[owner][int(self.probabilities[place].argmax())])
         name = json.dumps(self.name(place))
-        text = f'{{"node":{name},"prediction":{best},"classes":{self._classes_json},"probabilities":{row}}}\n'
+        text = f'{{"node":{name},"prediction":{best},"classes":{self._classes_json[owner]},"probabilities":{row}}}\n'
         return text.encode()
 
     def as_csv(self, places: range) -> bytes:
@@ -75,7 +79,4 @@ class Predictions:
         return csv_rows(self.naming, [self.name(place) for place in places], rows)
 
     def csv_head(self) -> bytes:
-        return csv_head(self.naming, len(self._classes))
-
-    def _best(self, place: int) -> str:
-        return self._classes[int(self.probabilities[place].argmax())]
+        return csv_head(self.naming, self.probabilities.shape[1])
