@@ -37,8 +37,8 @@ def call(*words):
     return RUNNER.invoke(app, [str(word) for word in words])
 
 
-def train(path, out, *words):
-    done = call("train", path, "--method", "mlp", "--steps", 3, "--seed", 5, "--out", out, *words)
+def train(path, out, *words, method="mlp"):
+    done = call("train", path, "--method", method, "--steps", 3, "--seed", 5, "--out", out, *words)
     assert done.exit_code == 0, done.exception
     return out
 
@@ -48,16 +48,18 @@ def for_anyone(run):
     return {name: (run / name).read_bytes() for name, entry in files.items() if entry.audience == "anyone"}
 
 
-def test_one_persons_rare_value_leaves_no_byte_different(tmp_path):
+@pytest.mark.parametrize("method", ["mlp", "dpdgc"])
+def test_one_persons_rare_value_leaves_no_byte_different(tmp_path, method):
     runs = []
     for rare, label in (("haemophilia", "ill"), ("porphyria", "sick")):
-        runs.append(train(tables(tmp_path / f"{rare}-tables", rare=rare, label=label), tmp_path / rare))
+        path = tables(tmp_path / f"{rare}-tables", rare=rare, label=label)
+        runs.append(train(path, tmp_path / rare, method=method))
     first, second = map(for_anyone, runs)
     assert set(first) == {"certificate.json", "certificate.txt"} | {
         f"public/{name}" for name in ("config.json", "model_card.md", "weights.safetensors")
     }
     assert first == second
-    for word in (b"haemophilia", b"flu", b"asthma", b"ill\"", b"healthy", b"p7"):
+    for word in (b"haemophilia", b"flu", b"asthma", b'ill"', b"healthy", b"p7"):
         assert not any(word in data for data in first.values()), word
     # The owner has them, and every answer is by name.
     owner = json.loads((runs[0] / "owner/naming.json").read_text())

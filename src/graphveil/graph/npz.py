@@ -63,7 +63,7 @@ def _known(keys: list[str]) -> set[str]:
     adjacency = "adj_" if "adj_indptr" in keys else ""
     sparse = next((prefix for prefix in ("features_", "attr_") if f"{prefix}indptr" in keys), None)
     features = {"features"} if "features" in keys else {f"{sparse}{part}" for part in _CSR} if sparse else set()
-    return {*_SINGLE, *MASKS, "labels", "node_ids", "class_names", *features, *(adjacency + part for part in _CSR[:3])}
+    return {*_SINGLE, *MASKS, "labels", "node_ids", "class_names", *features, *(adjacency + part for part in _CSR)}
 
 
 def _reading(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ...]) -> Reading:

@@ -142,9 +142,7 @@ class Table:
             raise self.cell_error(column, int(np.argmin(np.isfinite(x))), "must be a finite float32 number")
         return x
 
-    def categories(
-        self, column: str, declared: Sequence[str] | None, limit: int
-    ) -> tuple[np.ndarray, tuple[str, ...]]:
+    def categories(self, column: str, declared: Sequence[str] | None, limit: int) -> tuple[np.ndarray, tuple[str, ...]]:
         """A text feature column as positions in its categories: the declared ones, or those found, sorted."""
         codes, values = self._encode(column)
         if (codes < 0).any():
