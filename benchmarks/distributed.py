@@ -65,7 +65,7 @@ def _write(nodes: int, parts: Path, plain: Path) -> None:
 def _train(processes: int | None, graph: Path, out: Path) -> dict[str, object]:
     done = _module(processes, "graphveil", "train", str(graph), *_WORDS, "--out", str(out))
     rows = np.loadtxt(out / "predictions.csv", delimiter=",", skiprows=1, dtype=np.float32)
-    return {"memory": done["peak_memory_mb"], "predictions": rows[:, 1:].argmax(1)}
+    return {"memory": done["peak_memory_mb"], "predictions": rows[:, 2:].argmax(1)}
 
 
 def _module(processes: int | None, *words: str) -> dict[str, float]:

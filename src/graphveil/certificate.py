@@ -98,7 +98,7 @@ class Certificate:
             "branch": self.branch,
             "mechanisms": [mechanism_to_dict(mechanism) for mechanism in self.mechanisms],
             "not_executed": [mechanism_to_dict(mechanism) for mechanism in self.not_executed],
-            "facts": asdict(self.facts),
+            "facts": {**asdict(self.facts), "found": list(self.facts.found)},
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
             "random_source": self.random_source,
@@ -222,8 +222,9 @@ def _public_facts(facts: PublicFacts, level: Level) -> tuple[str, ...]:
         else f"Declared: at most {facts.edges} stored edges."
     )
     simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
+    found = tuple(f"Treated as public, found in the data and not declared: {fact}." for fact in facts.found)
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
-    return (known, edges, simple) if isinstance(level, Edge | Public) else (known, edges, simple, nodes)
+    return (known, *found, edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)))
 
 
 def _not_protected(level: Level, facts: PublicFacts) -> tuple[str, ...]:

@@ -189,6 +189,7 @@ class PublicFacts:
     """What everybody may know about a graph; plans depend on nothing else.
 
     `edges` is a declared upper bound on the number of stored edges, never a measured number: that one is private.
+    `found` are facts among these that were found in the data and not declared, in words without values of the data.
     """
 
     nodes: int
@@ -197,6 +198,7 @@ class PublicFacts:
     classes: int
     directed: bool = False
     edges: int | None = None
+    found: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         validate.count("nodes", self.nodes, least=2)
@@ -207,6 +209,9 @@ class PublicFacts:
             raise InvalidInput("train_nodes", self.train_nodes, f"exceeds the number of nodes, {self.nodes}")
         if self.edges is not None:
             validate.count("edges", self.edges, least=0)
+        if isinstance(self.found, str) or not all(isinstance(fact, str) for fact in self.found):
+            raise InvalidInput("found", self.found, "must be a list of sentences")
+        object.__setattr__(self, "found", tuple(self.found))
 
 
 @dataclass(frozen=True)

@@ -125,11 +125,11 @@ def test_what_draws_no_noise_costs_nothing(tmp_path):
 @pytest.mark.parametrize("method", ["dpdgc", "gap", "dp-sage"])
 def test_readers_are_counted_across_processes(method, tmp_path):
     counts = np.bincount(GRAPH.indices, minlength=120)
-    busiest, bound = int(counts.argmax()), int(counts.max()) + 2
+    busiest, bound = int(counts.argmax()), int(counts.max()) + 2  # two of them reserved
     fitted(method, gv.Node(bound)).save(tmp_path / "run")
     for name in ("a", "b"):
         gv.load(tmp_path / "run", graph=GRAPH).predict_new([name], [[1.0] * 8], [[busiest]])
-    with pytest.raises(gv.InvalidInput, match="breaks this promise"):
+    with pytest.raises(gv.InvalidInput, match=r"reserved_readers = 2: .* and 3 would read one"):
         gv.load(tmp_path / "run", graph=GRAPH).predict_new(["c"], [[1.0] * 8], [[busiest]])
     # Asking again is no new reader.
     gv.load(tmp_path / "run", graph=GRAPH).predict_new(["a"], [[1.0] * 8], [[busiest]])
@@ -138,11 +138,11 @@ def test_readers_are_counted_across_processes(method, tmp_path):
 def test_each_table_has_its_own_readers(tmp_path):
     counts = np.bincount(GRAPH.indices, minlength=120)
     busiest, bound = int(counts.argmax()), int(counts.max()) + 1
-    model = fitted("dpdgc", gv.Node(bound))
+    model = fitted("dpdgc", gv.Node(bound), reserved_readers=1)
     model.save(tmp_path / "run", budget=50.0)
     model.predict_new(["a"], [[1.0] * 8], [[busiest]])
     model.predict_new(["a"], [[2.0] * 8], [[busiest]], update=True)
-    with pytest.raises(gv.InvalidInput, match="breaks this promise"):
+    with pytest.raises(gv.InvalidInput, match="reserved_readers = 1"):
         model.predict_new(["b"], [[1.0] * 8], [[busiest]])
 
 

@@ -25,6 +25,8 @@ FILES = [
     "public/config.json",
     "public/weights.safetensors",
     "owner/state.safetensors",
+    "owner/naming.json",
+    "owner/graph.json",
     "owner/new_nodes.jsonl",
 ]
 

@@ -49,14 +49,14 @@ def test_formats_agree(saved, tmp_path):
     expected = gv.load(saved).predict_proba([3, 17])
     lines = rows_of(call(saved, "--nodes", "3,17"))
     assert [line["node"] for line in lines] == ["3", "17"]
-    assert np.array_equal(np.float32([[line["class_0"], line["class_1"]] for line in lines]), expected)
+    assert np.array_equal(np.float32([[line["p(0)"], line["p(1)"]] for line in lines]), expected)
     assert [int(line["prediction"]) for line in lines] == expected.argmax(1).tolist()
     data = json.loads(call(saved, "--nodes", "3,17", "--json").stdout)
     assert np.array_equal(np.float32([row["probabilities"] for row in data["predictions"]]), expected)
     assert data["ledger"]["epsilon"] <= data["ledger"]["budget"]
     assert call(saved, "--nodes", "3,17", "--format", "parquet", "--out", tmp_path / "p.parquet").exit_code == 0
     read = pyarrow.parquet.read_table(tmp_path / "p.parquet")
-    assert np.array_equal(np.stack([read["class_0"], read["class_1"]], axis=1), expected)
+    assert np.array_equal(np.stack([read["p(0)"], read["p(1)"]], axis=1), expected)
 
 
 def test_all_and_files(saved, tmp_path):
@@ -115,13 +115,17 @@ def test_names_and_categories(tmp_path):
     (tmp_path / "new.csv").write_text("id,job,neighbors,age\nzoe,c,p1 p2,1.5\n")
     (row,) = rows_of(call(tmp_path / "run", "--new", tmp_path / "new.csv"))
     expected = model.predict_new(["zoe"], [[1.5, 0, 0, 1, 0, 0, 0, 0]], [[1, 2]])[0]
-    assert np.float32(row["class_0"]) == expected[0]
+    assert np.float32(row["p(north)"]) == expected[0]
     for text, message in [
         ("id,job,neighbors,age\nzoe,z,p1,1.5\n", "row 1, column 'job' = 'z'"),
         ("id,job,neighbors,age\nzoe,c,p999,1.5\n", "neighbors = 'p999'"),
         ("id,job,neighbors\nzoe,c,p1\n", "no column 'age'"),
         ("id,job,neighbors,age,more\nzoe,c,p1,1,1\n", "'more'"),
         ("id,job,neighbors,age\nzoe,c,p1,old\n", "must be a number"),
+        ("id,job,neighbors,age\nzoe,c,p1,1\nyan,c,p1,n/a\nxi,c,p1,old\n", "row 2, column 'age' = 'n/a': must be"),
+        ("id,job,neighbors,age\np7,c,p1,1\n", "ids = 'p7': is a node of the training graph"),
+        ("id,job,neighbors,age\n p7 ,c,p1,1\n", "ids = 'p7': is a node of the training graph"),
+        (f"id,job,neighbors,age\n{'z' * 1025},c,p1,1\n", "an id may have 1024 characters at most"),
         ("id,job,neighbors,age\nzoe,c,p1,\n", "missing"),
         ("id,job,neighbors,age\nzoe,c,p1 p1,1\n", "names a node twice"),
         ("job,neighbors,age\nc,p1,1\n", "no column 'id'"),

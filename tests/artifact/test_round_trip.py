@@ -1,7 +1,6 @@
 """Every method at every level comes back as it was."""
 
 import dataclasses
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -73,10 +72,10 @@ def test_names_that_do_not_fit_the_graph_are_left_out(tmp_path):
     write_graph(GRAPH, tmp_path / "tables")
     graph = gv.read_graph(tmp_path / "tables")
     assert len(Naming.of(graph).columns) == 8
-    twice = np.array([1, "1", *range(2, 120)], dtype=object)
     changed = graph.replace(features=graph.features[:, :3], node_ids=None)
     assert Naming.of(changed).columns == ()
-    assert Naming.of(SimpleNamespace(node_ids=twice, class_names=None, counts=None, num_features=3)).nodes is None
+    with pytest.raises(gv.InvalidInput, match="node_ids = '1': this id is given to more than one node"):
+        graph.replace(node_ids=np.array([1, "1", *range(2, 120)], dtype=object))
     gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, steps=2).fit(changed).save(tmp_path / "run")
     assert gv.load(tmp_path / "run").plan_.facts.features == 3
 

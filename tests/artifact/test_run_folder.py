@@ -29,7 +29,7 @@ def run(tmp_path):
 def test_it_loads_and_holds_its_predictions(run):
     model = gv.load(run)
     assert model.budget_ == 3.0
-    rows = np.loadtxt(run / "predictions.csv", delimiter=",", skiprows=1)[:, 1:]
+    rows = np.loadtxt(run / "predictions.csv", delimiter=",", skiprows=1)[:, 2:]
     assert rows == pytest.approx(model.predict_proba(), abs=1e-6)
 
 

@@ -145,3 +145,46 @@ def test_nothing_that_may_be_published_counts_the_edges(run, tmp_path):
         for count in (graph.num_edges, graph.num_edges // 2):
             assert not re.search(rf"(?<![\d.]){count}(?![\d.])", text), path
     assert "Declared: at most 54321 stored edges." in (tmp_path / "run" / "certificate.txt").read_text()
+
+
+def without_features(path):
+    """Two communities of people of whom nothing is known but links."""
+    path.mkdir()
+    labels = ["north", "south"] * 30
+    (path / "nodes.csv").write_text("id,label\n" + "".join(f"p{i},{side}\n" for i, side in enumerate(labels)))
+    pairs = [(i, (i + step) % 60) for i in range(60) for step in (2, 4, 6)]
+    (path / "edges.csv").write_text("source,target\n" + "".join(f"p{a},p{b}\n" for a, b in pairs))
+    return path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("auto", "--level", "k-neighbor"),
+        ("auto", "--level", "edge"),
+        ("dpdgc", "--level", "k-neighbor"),
+        ("dpdgc", "--level", "k-neighbor", "--no-attributes"),
+        ("dpdgc", "--level", "k-neighbor", "--table", "trained"),
+        ("dpdgc", "--level", "node", "--max-degree", 9),
+        ("dpdgc", "--level", "none"),
+    ],
+    ids=str,
+)
+def test_a_graph_without_features(run, tmp_path, words):
+    path, out = without_features(tmp_path / "town"), tmp_path / "run"
+    done = run("train", path, "--method", *words, "--steps", 3, "--seed", 0, "--out", out, "--json")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    found = json.loads(done.stdout)
+    assert found["certificate"]["facts"]["features"] == 0
+    assert run("verify", out, "--no-audits").returncode == 0
+    assert len((out / "predictions.csv").read_text().splitlines()) == 61
+
+
+@pytest.mark.parametrize("method", ["mlp", "gap", "sage", "randedge", "dp-sage"])
+def test_methods_that_need_features_say_so(run, tmp_path, method):
+    level = {"sage": "none", "randedge": "edge"}.get(method, "k-neighbor")
+    words = ["--max-degree", 9] if method in ("gap", "dp-sage") else []
+    done = run("train", without_features(tmp_path / "town"), "--method", method, "--level", level, *words)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"features = 0: {method} learns from features; auto and dpdgc" in done.stderr

@@ -133,3 +133,82 @@ def test_more_processes_than_parts(parts):
 def test_what_does_not_run_on_several_processes(model, message):
     with pytest.raises(InvalidInput, match=message):
         check_supported(model)
+
+
+def _nodes(path, part, change):
+    file = path / f"part-{part:05d}" / "nodes.parquet"
+    pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(file)), file)
+
+
+def _swapped(table):
+    names = table.column_names
+    return table.select([*names[:3], names[4], names[3], *names[5:]])
+
+
+COLUMNS = {
+    "reordered": (_swapped, "feature column 1 = 'x1': in the first part it is 'x0'"),
+    "renamed": (lambda t: t.rename_columns([*t.column_names[:3], "age", *t.column_names[4:]]), "'age': in the first"),
+    "left out": (lambda t: t.drop_columns([t.column_names[-1]]), "= None: in the first part it is"),
+    "added": (lambda t: t.append_column("more", t.column("x0")), "'more': the first part has no such column"),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_columns_are_the_same_in_the_same_order(parts, tmp_path, name):
+    change, message = COLUMNS[name]
+    assert message in changed(parts, tmp_path, lambda path: _nodes(path, 1, change))
+
+
+def refusal(group, path):
+    try:
+        read_part(path, group)
+    except InvalidInput as error:
+        return str(error)
+    except Exception as error:
+        return type(error).__name__
+
+
+def test_columns_are_compared_across_processes(parts, tmp_path):
+    path = shutil.copytree(parts, tmp_path / "graph")
+    _nodes(path, 1, _swapped)
+    found = together(2, refusal, path)
+    assert "part-00001: nodes.parquet, feature column 1 = 'x1': in the first part it is 'x0'" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clases": [0, 1]}, "key = 'clases': must be one of format, name, directed, classes, starts"),
+        ({"directed": "yes"}, "directed = 'yes'"),
+        ({"name": 5}, "name = 5: must be text"),
+        ({"classes": [0, "0", 1]}, "must be values of one type"),
+        ({"classes": [0, 1, 1]}, "is listed twice"),
+    ],
+)
+def test_declarations_are_strict(parts, tmp_path, fields, message):
+    assert message in changed(parts, tmp_path, lambda path: _declare(path, **fields))
+
+
+def test_a_declaration_that_is_missing(parts, tmp_path):
+    def without(path):
+        file = path / "graph.json"
+        file.write_text(json.dumps({k: v for k, v in json.loads(file.read_text()).items() if k != "directed"}))
+
+    assert "key = 'directed': is missing" in changed(parts, tmp_path, without)
+
+
+def test_names_and_what_was_found_travel_with_the_parts(tmp_path):
+    from graphveil.graph.found import Found
+
+    whole = graph()
+    found = Found(classes=2, categories=(("town", 3),))
+    named = whole.replace(node_ids=[f"p{i}" for i in range(502)], class_names=["no", "yes"], found=found)
+    write_parts(named, tmp_path / "graph", 2)
+    shard = read_part(tmp_path / "graph", Group(0, 1))
+    assert shard.node_ids.tolist() == named.node_ids.tolist()
+    assert (shard.found, shard.class_names) == (found, ("no", "yes"))
+    assert shard.facts(Group(0, 1), edges=None).found == found.facts()
+    names = pa.table({"id": np.arange(502), "name": ["p"] * 502})
+    pyarrow.parquet.write_table(names, tmp_path / "graph" / "names.parquet")
+    with pytest.raises(InvalidInput, match="this id is given to more than one node"):
+        read_part(tmp_path / "graph", Group(0, 1))

@@ -204,3 +204,46 @@ def test_paths_that_are_no_graph(tmp_path: Path) -> None:
     (tmp_path / "graph.txt").write_text("0 1")
     with pytest.raises(InvalidInput, match=r"must be an .npz file"):
         read_graph(tmp_path / "graph.txt")
+
+
+STRICT: dict[str, tuple[dict[str, Any], str]] = {
+    "directed is 2": ({"directed": 2}, "directed = 2: must be a single boolean"),
+    "directed is a word": ({"directed": "yes"}, "directed = 'yes': must be a single boolean"),
+    "two directions": ({"directed": [False, True]}, r"directed = \[False, True\]: must be a single boolean"),
+    "fractional classes": ({"num_classes": 2.5}, "num_classes = 2.5: must be a single whole number"),
+    "a number for a name": ({"name": 5}, "name = 5: must be a single text"),
+    "a class twice": ({"class_names": ["no", "no"]}, "classes = 'no': is listed twice"),
+    "what was found is no JSON": ({"found": "[1]"}, r"found = \[1\]: must have the keys"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "message"), STRICT.values(), ids=STRICT.keys())
+def test_declarations_in_a_file_are_strict(
+    tmp_path: Path, triangle: Graph, arrays: dict[str, Any], message: str
+) -> None:
+    write_graph(triangle, tmp_path / "g.npz")
+    with np.load(tmp_path / "g.npz") as file:
+        content = {key: file[key] for key in file.files}
+    np.savez(tmp_path / "g.npz", **(content | {key: np.array(value) for key, value in arrays.items()}))
+    with pytest.raises(InvalidInput, match=f"g.npz: {message}"):
+        read_graph(tmp_path / "g.npz")
+
+
+def test_arrays_that_are_not_used_are_named_and_not_read(tmp_path: Path, triangle: Graph) -> None:
+    write_graph(triangle, tmp_path / "g.npz")
+    with np.load(tmp_path / "g.npz") as file:
+        content = {key: file[key] for key in file.files}
+    # An array of Python objects cannot even be read without running code.
+    np.savez(tmp_path / "g.npz", **content, embedding=np.zeros((4, 9)), notes=np.array([{}], dtype=object))
+    graph = read_graph(tmp_path / "g.npz")
+    assert graph.counts is not None
+    assert graph.counts.unused == ("array 'embedding'", "array 'notes'")
+    assert "unused    array 'embedding'" in str(graph.counts)
+
+
+def test_attributes_that_are_not_used_are_named(tmp_path: Path) -> None:
+    data = Data(x=torch.zeros(3, 2), edge_index=torch.tensor([[0, 1], [1, 0]]), edge_attr=torch.zeros(2, 1))
+    torch.save(data, tmp_path / "g.pt")
+    counts = read_graph(tmp_path / "g.pt").counts
+    assert counts is not None
+    assert counts.unused == ("attribute 'edge_attr'",)

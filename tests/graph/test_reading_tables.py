@@ -66,8 +66,10 @@ def test_the_report_counts_and_lists_what_became_public(tmp_path: Path) -> None:
     ]
     assert counts.columns[2].categories == ("Aachen", "Bonn", "Ulm")
     assert (counts.train, counts.val, counts.test, counts.split) == (2, 0, 1, "column 'split'")
-    assert "the 3 categories found in column 'town'" in counts.public
-    assert "the 2 classes found in column 'label'" in counts.public
+    assert counts.found == (
+        "the number of classes (2) and their order",
+        "the number of categories of column 'town' (3) and their order",
+    )
     assert "5 from 2 numeric and 1 categorical columns" in str(counts)
 
 
@@ -150,7 +152,7 @@ def test_classes_can_be_declared_instead_of_found(tmp_path: Path) -> None:
     assert graph.class_names == ("yes", "no", "maybe")
     assert graph.labels.tolist() == [0, 1, -1, 1]
     assert graph.counts is not None
-    assert not any("classes found" in fact for fact in graph.counts.public)
+    assert graph.counts.found == ("the number of categories of column 'town' (3) and their order",)
     with pytest.raises(InvalidInput, match=r"nodes.csv, row 2, column 'label' = 'no': is not one of the declared"):
         read_graph(tmp_path / "g", classes=["yes", "maybe"])
 
@@ -261,6 +263,102 @@ def test_ragged_csv_rows_and_repeated_headers(tmp_path: Path) -> None:
         read_graph(path)
 
 
+def mixed(path: Path, column: str, cells: list[str]) -> Path:
+    path.mkdir()
+    rows = "".join(f"{i},{'ab'[i % 2]},{cell}\n" for i, cell in enumerate(cells))
+    (path / "nodes.csv").write_text(f"id,label,{column}\n{rows}")
+    (path / "edges.csv").write_text("source,target\n0,1\n")
+    return path
+
+
+def test_a_numeric_column_with_a_few_words_is_refused(tmp_path: Path) -> None:
+    cells = [str(i / 7) for i in range(5000)]
+    cells[16], cells[4000] = "n/a", "n/a"
+    path = mixed(tmp_path / "g", "income", cells)
+    with pytest.raises(InvalidInput, match=r"nodes.csv, row 17, column 'income' = 'n/a': is not a number.*declare"):
+        read_graph(path)
+    found = read_graph(mixed(tmp_path / "text", "grade", ["1", "2", "a", "b", "c"])).counts
+    assert found is not None
+    assert found.columns[0].kind == "categorical"
+    with pytest.raises(InvalidInput, match=r"row 3, column 'grade' = 'a'"):
+        read_graph(mixed(tmp_path / "half", "grade", ["1", "2", "a", "b"]))
+
+
+def test_labels_with_a_word_among_numbers_are_refused(tmp_path: Path) -> None:
+    path = folder(tmp_path / "g", NODES | {"label": ["0", "1", "0", "?"]})
+    with pytest.raises(InvalidInput, match=r"row 4, column 'label' = '\?': is not a number.*leave it empty"):
+        read_graph(path)
+    assert read_graph(path, classes=["0", "1", "?"]).num_classes == 3
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_declared_as_categories_is_text_whatever_it_looks_like(tmp_path: Path, ending: str) -> None:
+    path = folder(tmp_path / "g", NODES | {"zip": ["01234", "52062", "01234", "52062"]}, ending=ending)
+    graph = read_graph(path, feature_columns=["zip"], categories={"zip": ["52062", "01234", "99999"]})
+    assert graph.features_torch().tolist() == [[0, 1, 0], [1, 0, 0], [0, 1, 0], [1, 0, 0]]
+    (path / "graph.json").write_text('{"categories": {"zip": ["01234"]}}')
+    with pytest.raises(InvalidInput, match=r"row 2, column 'zip' = '52062': is not one of the declared categories"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_blanks_around_an_id_do_not_belong_to_it(tmp_path: Path, ending: str) -> None:
+    nodes = NODES | {"id": [" ann", "bob ", "cyd", "dee"]}
+    edges = {"source": ["ann", " bob"], "target": ["bob", "cyd\t"]}
+    graph = read_graph(folder(tmp_path / "g", nodes, edges, ending))
+    assert graph.node_ids is not None
+    assert graph.node_ids.tolist() == ["ann", "bob", "cyd", "dee"]
+    assert graph.num_edges == 4
+    with pytest.raises(InvalidInput, match=r"row 3, column 'id' = 'ann ': this id was already given to row 1"):
+        read_graph(folder(tmp_path / "twice", NODES | {"id": ["ann", "bob", "ann ", "dee"]}, ending=ending))
+    with pytest.raises(InvalidInput, match=r"row 2, column 'id' = '  ': an id is missing"):
+        read_graph(folder(tmp_path / "blank", NODES | {"id": ["ann", "  ", "cyd", "dee"]}, ending=ending))
+    with pytest.raises(InvalidInput, match="1024 characters at most"):
+        read_graph(folder(tmp_path / "long", NODES | {"id": ["ann", "b" * 1025, "cyd", "dee"]}, ending=ending))
+
+
+@pytest.mark.parametrize(
+    ("declared", "message"),
+    [
+        ({"directd": True}, "graph.json: key = 'directd': must be one of directed, name, classes, categories"),
+        ({"directed": "yes"}, "graph.json: directed = 'yes'"),
+        ({"directed": 1}, "graph.json: directed = 1"),
+        ({"name": 5}, "graph.json: name = 5: must be text"),
+        ({"classes": "no"}, "graph.json: classes = 'no': must be a list"),
+        ({"classes": [0, "0", 1]}, "must be values of one type"),
+        ({"classes": ["no", 1]}, "must be values of one type"),
+        ({"classes": ["no", "yes", "no"]}, "graph.json: classes = 'no': is listed twice"),
+        ({"classes": ["no", None]}, "must be values of one type"),
+        ({"classes": ["no"]}, "two at least"),
+        ({"categories": ["town"]}, "must give a list of values for each column"),
+        ({"categories": {"town": "Ulm"}}, "categories of column 'town' = 'Ulm': must be a list"),
+        ({"categories": {"town": []}}, "one value at least"),
+        ({"categories": {"twon": ["Ulm"]}}, "'twon', no feature"),
+        ({"found": {"classes": "many", "categories": {}}}, "found = 'many'"),
+    ],
+)
+def test_declarations_are_strict(tmp_path: Path, declared: dict[str, Any], message: str) -> None:
+    path = folder(tmp_path / "g")
+    (path / "graph.json").write_text(json.dumps(declared))
+    with pytest.raises(InvalidInput) as caught:
+        read_graph(path)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+def test_columns_that_are_not_used_are_named(tmp_path: Path, mapped: bool) -> None:
+    path = folder(tmp_path / "g", edges=EDGES | {"weight": [0.5, 2.0]}, ending="parquet")
+    graph = read_graph(path, feature_columns=["age"], mmap=tmp_path if mapped else None)
+    assert graph.counts is not None
+    named = tuple(f"nodes.parquet: column {name!r}" for name in ("member", "town"))
+    assert graph.counts.unused == (*named, "edges.parquet: column 'weight'")
+    assert "unused    edges.parquet: column 'weight'" in str(graph.counts)
+
+
+def test_the_report_says_what_follows_from_private_values(tmp_path: Path) -> None:
+    assert "a rare value changes them: declare classes and categories" in str(read_graph(folder(tmp_path / "g")).counts)
+
+
 def test_text_with_too_many_values_is_no_category(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="column 'town' = 3: distinct values, more than max_categories = 2"):
         read_graph(folder(tmp_path / "g"), max_categories=2)
@@ -288,7 +386,8 @@ def graphs(draw: st.DrawFn) -> Graph:
     x = draw(st.lists(st.lists(finite, min_size=2, max_size=2), min_size=n, max_size=n))
     classes = draw(st.integers(2, 4))
     y = draw(st.lists(st.integers(-1, classes - 1), min_size=n, max_size=n))
-    ids = draw(st.none() | st.lists(texts, min_size=n, max_size=n, unique=True) | st.permutations(range(n)))
+    named = st.lists(texts.map(str.strip).filter(bool), min_size=n, max_size=n, unique=True)
+    ids = draw(st.none() | named | st.permutations(range(n)))
     names = draw(st.none() | st.lists(texts, min_size=classes, max_size=classes, unique=True))
     graph = Graph.from_edge_index(
         edges,

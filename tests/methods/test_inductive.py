@@ -6,6 +6,7 @@ import torch
 
 import graphveil as gv
 from graphveil.graph import csbm
+from graphveil.mechanisms import NoiseSource
 from graphveil.methods import method_class
 
 
@@ -21,8 +22,8 @@ def other():
 
 def fitted(graph, method, level, **options):
     epsilon = None if isinstance(level, gv.Public) else 8.0
-    words = {"level": level, "epsilon": epsilon, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40, **options}
-    return method_class(method)(**words).fit(graph)
+    words = {"level": level, "epsilon": epsilon, "seed": 0, "steps": 5, "epochs": 30, "max_degree": 40}
+    return method_class(method)(**{**words, "reserved_readers": 3, **options}).fit(graph)
 
 
 NEW = {"ids": ["a", "b", "c"], "features": np.ones((3, 8)), "neighbors": [[0, 5, 7], [], [3]]}
@@ -88,12 +89,61 @@ def test_without_privacy_a_new_node_is_treated_like_an_old_one(graph):
         assert found[0] == pytest.approx(model.predict_proba([twin])[0], abs=1e-5)
 
 
-def test_new_readers_count_towards_the_degree_promise(graph):
-    largest = int(np.bincount(graph.indices).max())
-    model = fitted(graph, "gap", gv.Node(largest))
-    busiest = int(np.bincount(graph.indices).argmax())
-    with pytest.raises(gv.InvalidInput, match="max_degree"):
-        model.predict_new(["n"], np.ones((1, 8)), [[busiest]])
+def crowded(graph, node, readers):
+    """The same graph, but with so many more readers of one node."""
+    A = graph.to_scipy().tolil()
+    free = [i for i in range(graph.num_nodes) if i != node and A[i, node] == 0][:readers]
+    for i in free:
+        A[i, node] = A[node, i] = 1
+    A = A.tocsr()
+    return graph.replace(indptr=A.indptr, indices=A.indices)
+
+
+def refusals(graph, method, level, node, **options):
+    """What a model says to seven new nodes that read the same old one."""
+    model = fitted(graph, method, level, **options)
+    said = []
+    for name in "abcdefg":
+        try:
+            model.predict_new([name], np.ones((1, 8)), [[node]])
+            said.append(None)
+        except gv.InvalidInput as error:
+            said.append(str(error))
+    return said
+
+
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "dp-sage"])
+@pytest.mark.parametrize("reserved", [0, 2])
+def test_refusals_do_not_depend_on_private_degrees(graph, method, reserved):
+    promise, node = 60, 11
+    level = gv.Node(promise)
+    degree = int(np.bincount(graph.indices)[node])
+    full = crowded(graph, node, promise - reserved - degree)
+    assert np.bincount(full.indices)[node] == promise - reserved
+    first = refusals(graph, method, level, node, reserved_readers=reserved)
+    assert first == refusals(full, method, level, node, reserved_readers=reserved)
+    assert [said is None for said in first] == [place < reserved for place in range(7)]
+    if reserved:
+        with pytest.raises(gv.InvalidInput, match="reserved_readers = 2: and the promise leave 58 readers"):
+            fitted(crowded(full, node, 1), method, level, reserved_readers=reserved)
+
+
+def test_a_graph_is_cut_to_what_is_not_reserved(graph):
+    model = gv.GAP(level=gv.Node(10), epsilon=8.0, seed=0, steps=2, cap_degrees=True, reserved_readers=4).fit(graph)
+    assert np.bincount(model._adjacency(graph, NoiseSource(0)).indices).max() == 6
+
+
+@pytest.mark.parametrize(
+    ("level", "reserved", "message"),
+    [
+        (gv.Node(40), 40, "must be less than the promise, 40"),
+        (gv.Node(40), -1, "must be at least 0"),
+        (gv.KNeighbor(1), 2, "there is none"),
+    ],
+)
+def test_what_cannot_be_reserved(graph, level, reserved, message):
+    with pytest.raises(gv.InvalidInput, match=message):
+        gv.DPDGC(level=level, epsilon=8.0, reserved_readers=reserved).fit(graph)
 
 
 def test_new_nodes_need_a_finished_release(graph):
@@ -113,6 +163,12 @@ def test_new_nodes_need_a_finished_release(graph):
         ({"neighbors": [[0, 0], [1], []]}, "names a node twice"),
         ({"neighbors": [[500], [1], []]}, "nodes = 500"),
         ({"ids": ["a", "a", "b"]}, "unique"),
+        ({"ids": ["a", " a", "b"]}, "unique"),
+        ({"ids": ["a", 17, "b"]}, "ids = '17': is a node of the training graph"),
+        ({"ids": ["a", " 0 ", "b"]}, "ids = '0': is a node of the training graph"),
+        ({"ids": ["a", " ", "b"]}, "an id is missing"),
+        ({"ids": ["a", "b" * 1025, "c"]}, "1024 characters at most"),
+        ({"ids": ["a", "\ud800", "c"]}, "half a character"),
     ],
 )
 def test_bad_new_nodes_are_named(graph, words, message):

@@ -9,7 +9,18 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from serve.asking import check_existence_is_not_told, check_headers, check_nobody_gets_anothers, check_refusal
+from graphveil.methods.naming import Naming
+from serve.asking import (
+    Predictions,
+    Service,
+    Tokens,
+    check_existence_is_not_told,
+    check_headers,
+    check_nobody_gets_anothers,
+    check_refusal,
+    in_thread,
+    make_app,
+)
 
 
 def test_everybody_gets_their_own_and_nobody_anothers(service):
@@ -105,3 +116,20 @@ def test_metrics_and_log_name_nobody(service, process):
         assert "anna" not in written
         assert secret not in written
         assert service.tokens.of_operator() not in written
+
+
+def test_class_names_that_were_found_are_for_the_owner():
+    rows = np.float32([[0.25, 0.75], [0.5, 0.5]])
+    for declared in (True, False):
+        naming = Naming(nodes=("anna", "ben"), classes=("well", "rare"), declared_classes=declared)
+        predictions = Predictions(naming, rows)
+        told = json.loads(predictions.as_json(0))
+        assert told["classes"] == (["well", "rare"] if declared else ["0", "1"])
+        assert told["prediction"] == told["classes"][1]
+        assert json.loads(predictions.as_json(0, owner=True))["prediction"] == "rare"
+        assert b"p(rare)" in predictions.csv_head()
+        app = make_app(predictions, Tokens(b"s" * 32), ("<!doctype html>", "default-src 'none'"))
+        with in_thread(app) as port:
+            service = Service(port, Tokens(b"s" * 32), known=("anna", "ben"), unknown=())
+            assert ("rare" in service.ask("anna", service.tokens.of_node("anna")).text) == declared
+            assert "rare" in service.get("/v1/predictions", service.tokens.of_operator()).text

@@ -4,7 +4,8 @@
       manifest.json               every file with its checksum and who may see it
       certificate.json, .txt      what was spent
       public/                     may be published: model_card.md, config.json, weights.safetensors
-      owner/                      stays with the owner: state.safetensors, new_nodes.jsonl, nodes.json
+      owner/                      stays with the owner: state.safetensors, new_nodes.jsonl, nodes.json, naming.json,
+                                  graph.json
 
 No file holds A, X or the noise seed, nor labels that the level protects, and none is executed when it is read.
 """

@@ -13,13 +13,15 @@ _CONTENTS = {
     "certificate.json": "the certificate, for machines",
     "certificate.txt": "the certificate, for people",
     "metrics.json": "scores on private labels, which the certificate does not cover",
-    "predictions.csv": "class probabilities of every node",
-    "public/config.json": "method, settings, names of classes and feature columns",
+    "predictions.csv": "the predicted class and class probabilities of every node, by its name",
+    "public/config.json": "method, settings, names of feature columns, declared names of classes and categories",
     "public/model_card.md": "this page",
     "public/weights.safetensors": "the trained weights",
     "owner/weights.safetensors": "the trained weights",
     "owner/state.safetensors": "logits and released rows, one for each node, and counts that later answers need",
     "owner/nodes.json": "names of the nodes",
+    "owner/naming.json": "names of classes and categories that were found in the data",
+    "owner/graph.json": "a salted fingerprint of the graph",
     "owner/new_nodes.jsonl": "what new nodes were told",
 }
 

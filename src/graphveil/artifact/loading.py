@@ -15,12 +15,24 @@ from safetensors.torch import load as read_tensors
 from graphveil import validate
 from graphveil.artifact.answers import FolderAnswers
 from graphveil.artifact.manifest import JOURNAL, read_files
-from graphveil.artifact.saving import ALSO, CARD, CONFIG, CONFIG_FORMAT, NODES, NOT_KEPT, STATE, weights_path
+from graphveil.artifact.saving import (
+    ALSO,
+    CARD,
+    CONFIG,
+    CONFIG_FORMAT,
+    GRAPH,
+    NAMING,
+    NODES,
+    NOT_KEPT,
+    STATE,
+    weights_path,
+)
 from graphveil.artifact.tensors import restore
 from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.fingerprint import Fingerprint
 from graphveil.levels import level_from_dict, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods import method_class
@@ -50,6 +62,7 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
             (state, _tensors(state, files[STATE])),
         )
     model._naming = _naming(folder, files, certificate)
+    model._fingerprint = _fingerprint(folder, files)
     model.budget_ = budget
     model._answers = FolderAnswers(folder)
     model._labels = None if graph is None else graph.labels
@@ -66,11 +79,12 @@ def _certificate(folder: Path, files: Mapping[str, bytes]) -> Certificate:
 
 
 def _check_names(folder: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
-    needed = {CARD, CONFIG, STATE, JOURNAL, "certificate.json", "certificate.txt", weights_path(certificate.level)}
+    needed = {CARD, CONFIG, STATE, NAMING, JOURNAL, "certificate.json", "certificate.txt"}
+    needed.add(weights_path(certificate.level))
     for name in sorted(needed - set(files)):
         raise InvalidInput("file", str(folder / name), "is not in the manifest")
     for name in sorted(set(files) - needed):
-        if name not in (NODES, *ALSO):
+        if name not in (NODES, GRAPH, *ALSO):
             raise InvalidInput("file", str(folder / name), "does not belong to this model")
 
 
@@ -111,13 +125,29 @@ def _naming(folder: Path, files: Mapping[str, bytes], certificate: Certificate) 
                 raise InvalidInput("content", type(nodes).__name__, "must be a list of names")
             if len(nodes) != certificate.facts.nodes or len(set(nodes)) != len(nodes):
                 raise InvalidInput("nodes", len(nodes), f"must be {certificate.facts.nodes} different names")
+    with decoding(folder / NAMING, "names of classes and categories"), inside(folder / NAMING):
+        owner = json.loads(files[NAMING])
+        if not isinstance(owner, dict) or set(owner) != {"classes", "categories"}:
+            raise InvalidInput("content", type(owner).__name__, "must have the keys classes and categories")
     with decoding(folder / CONFIG, "a configuration"), inside(folder / CONFIG):
-        return Naming.from_dict(json.loads(files[CONFIG])["naming"], nodes, certificate.facts)
+        return Naming.from_dicts(json.loads(files[CONFIG])["naming"], owner, nodes, certificate.facts)
+
+
+def _fingerprint(folder: Path, files: Mapping[str, bytes]) -> Fingerprint | None:
+    if GRAPH not in files:
+        return None
+    with decoding(folder / GRAPH, "a fingerprint of a graph"), inside(folder / GRAPH):
+        return Fingerprint.from_dict(json.loads(files[GRAPH]))
 
 
 def _inputs(model: NodeClassifier, graph: Graph) -> Inputs:
     facts = model.plan_.facts
     given = (graph.num_nodes, graph.num_features, graph.num_classes, graph.directed, int(graph.train_mask.sum()))
-    if given != (facts.nodes, facts.features, facts.classes, facts.directed, facts.train_nodes):
-        raise InvalidInput("graph", graph.name, "is not the graph that this model was trained on")
+    if model._fingerprint is None:
+        why = "cannot be compared with the parts that this model was trained on; they were read one by one"
+        raise InvalidInput("graph", graph.name, why)
+    same = given == (facts.nodes, facts.features, facts.classes, facts.directed, facts.train_nodes)
+    if not same or not model._fingerprint.is_of(graph):
+        why = "is not the graph that this model was trained on: links, features, labels and split must be the same"
+        raise InvalidInput("graph", graph.name, why)
     return Inputs(graph, graph.reads(model.direction), model.device, model._sparse)

@@ -37,7 +37,7 @@ def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts) -> NewNodes:
         raise InvalidInput("new", str(path), f"must end in {' or '.join('.' + ending for ending in FORMATS)}")
     if not path.is_file():
         raise InvalidInput("new", str(path), "there is no such file")
-    table = Table(path, [ID, NEIGHBORS])
+    table = Table(path, [ID, NEIGHBORS], text=[column.name for column in naming.columns if column.categories])
     return NewNodes(
         ids=[str(name) for name in table.ids(ID).to_pylist()],
         features=_features(table, naming.columns, facts.features),
@@ -74,8 +74,9 @@ def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int) -> n
 def _block(table: Table, column: FeatureColumn) -> np.ndarray:
     table.require(column.name)
     if column.kind == "numeric":
-        if len(table) and not table.is_numeric(column.name):
-            raise table.cell_error(column.name, 0, "must be a number")
+        table.check_numbers(column.name, "must be a number")
+        if len(table):
+            table.is_numeric(column.name)  # or it is an error: dates, for example
         return table.numbers(column.name)[:, None]
     texts = table.table.column(column.name).cast(pa.string()).to_pylist()
     block = np.zeros((len(texts), column.width), dtype=np.float32)

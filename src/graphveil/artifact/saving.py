@@ -23,6 +23,7 @@ from graphveil.methods.estimator import NodeClassifier
 CONFIG_FORMAT = "graphveil-model/1"
 CARD, CONFIG = "public/model_card.md", "public/config.json"
 STATE, NODES = "owner/state.safetensors", "owner/nodes.json"
+NAMING, GRAPH = "owner/naming.json", "owner/graph.json"
 ALSO = ("metrics.json", "predictions.csv")  # what `graphveil train --out` adds
 # Whoever knows the seed can subtract the noise; the others are no property of the model.
 NOT_KEPT = frozenset({"seed", "device", "show_progress"})
@@ -88,6 +89,9 @@ def _contents(
         CONFIG: _json(config),
     }
     owners: dict[str, bytes | Path] = {STATE: rows, JOURNAL: render(model._answers.given)}
+    owners[NAMING] = _json(model._naming.owner_dict())
+    if model._fingerprint is not None:
+        owners[GRAPH] = _json(model._fingerprint.to_dict())
     if model._naming.nodes is not None:
         owners[NODES] = _json(list(model._naming.nodes))
     where = weights_path(certificate.level)

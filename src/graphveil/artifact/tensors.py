@@ -13,7 +13,7 @@ from graphveil.errors import InvalidInput
 from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows
 from graphveil.methods.estimator import NodeClassifier
 
-LOGITS, READERS, SPARSE = "logits", "readers", "sparse"
+LOGITS, SPARSE = "logits", "sparse"
 Parts = Mapping[str, nn.Module | torch.Tensor]
 
 
@@ -29,8 +29,6 @@ def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
     """
     found = {LOGITS: model.logits_.contiguous(), **_flat(model, _row_shapes(model))}
     found[SPARSE] = torch.tensor([model._sparse], dtype=torch.uint8)
-    if model._readers is not None:
-        found[READERS] = torch.from_numpy(model._readers).to(torch.int64)
     return found
 
 
@@ -45,14 +43,11 @@ def restore(
         "logits_": torch.empty(facts.nodes, facts.classes, device="meta"),
         **_row_shapes(model),
     }
-    plain = {name: tensor for name, tensor in rows[1].items() if name not in (SPARSE, READERS)}
-    extra = {name: tensor for name, tensor in rows[1].items() if name in (SPARSE, READERS)}
-    counted = model._degree_bound() is not None
-    wanted = {SPARSE: (torch.uint8, (1,)), **({READERS: (torch.int64, (facts.nodes,))} if counted else {})}
-    _same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, wanted)
+    plain = {name: tensor for name, tensor in rows[1].items() if name != SPARSE}
+    extra = {name: tensor for name, tensor in rows[1].items() if name == SPARSE}
+    _same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, {SPARSE: (torch.uint8, (1,))})
     _fill(model, expected, rows[0], plain)
     model._sparse = bool(extra[SPARSE].item())
-    model._readers = extra[READERS].numpy() if counted else None
     for field in ("folds", "hops"):
         value = getattr(model, field, 0)
         if value > len(weights[1]) + 1:  # no file of this size can hold so many

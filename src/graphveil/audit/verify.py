@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from collections.abc import Iterator
@@ -254,25 +255,26 @@ def _predictions(run: Path, certificate: Certificate) -> Iterator[str]:
     path = run / "predictions.csv"
     if not path.exists():
         return
-    table = list(csv.reader(_read(path).splitlines()))
+    table = list(csv.reader(io.StringIO(_read(path))))
     facts = certificate.facts
-    header = ["node", *(f"class_{index}" for index in range(facts.classes))]
-    if not table or table[0] != header:
-        yield f"predictions.csv: its columns are not node and {facts.classes} classes"
+    if not table or table[0][:2] != ["node", "prediction"] or len(table[0]) != 2 + facts.classes:
+        yield f"predictions.csv: its columns are not node, prediction and {facts.classes} classes"
         return
     if len(table) - 1 != facts.nodes:
         yield f"predictions.csv: has {len(table) - 1} nodes, the certificate says {facts.nodes}"
         return
     for number, row in enumerate(table[1:]):
         try:
-            values = [float(cell) for cell in row[1:]]
-            good = row[0] == str(number) and len(values) == facts.classes and abs(sum(values) - 1) < 1e-3
-            good = good and all(0 <= value <= 1 for value in values)
+            values = [float(cell) for cell in row[2:]]
+            good = len(values) == facts.classes and abs(sum(values) - 1) < 1e-3 and all(0 <= p <= 1 for p in values)
+            good = good and table[0][2 + values.index(max(values))] == f"p({row[1]})"
         except (ValueError, IndexError):
             good = False
         if not good:
-            yield f"predictions.csv: row {number} is not the node's number and {facts.classes} probabilities"
+            yield f"predictions.csv: row {number} is not a node, its class and {facts.classes} probabilities"
             return
+    if len({row[0] for row in table[1:]}) != facts.nodes:
+        yield "predictions.csv: names a node twice"
 
 
 def _close(claimed: float, found: float) -> bool:

@@ -14,11 +14,12 @@ import torch
 
 from graphveil import progress, validate
 from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
-from graphveil.checkpoint.identity import Digested, check_same, identity, spent
+from graphveil.checkpoint.identity import check_same, identity, spent
 from graphveil.checkpoint.interrupt import CtrlC
 from graphveil.checkpoint.state import Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.graph.decoding import decoding
+from graphveil.graph.fingerprint import Digested
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.stages import Carried, Stages

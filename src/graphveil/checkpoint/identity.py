@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
-from typing import Any, Protocol
-
-import numpy as np
-import scipy.sparse as sp
-import torch
+from typing import Any
 
 from graphveil.artifact.saving import params_of
 from graphveil.certificate import library_versions
 from graphveil.code import code_digest
 from graphveil.errors import InvalidInput
+from graphveil.graph.fingerprint import Digested, Fingerprint
 from graphveil.levels import Public, level_from_dict, level_to_dict
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
@@ -29,42 +24,18 @@ _WHY = {
 }
 
 
-class Digested(Protocol):
-    """What of a graph, or of a process's part of one, tells it from others."""
-
-    @property
-    def indptr(self) -> np.ndarray: ...
-
-    @property
-    def indices(self) -> np.ndarray: ...
-
-    @property
-    def features(self) -> torch.Tensor | sp.csr_array: ...
-
-    @property
-    def labels(self) -> torch.Tensor: ...
-
-    @property
-    def train_mask(self) -> torch.Tensor: ...
-
-    @property
-    def val_mask(self) -> torch.Tensor: ...
-
-
 def identity(model: NodeClassifier, plan: Plan, graph: Digested, salt: str | None = None) -> dict[str, Any]:
     """Everything that a resumed fit must have in common with the one that was killed, as JSON.
 
-    The seed is not in it. The digest of the graph can confirm a guess about private data, so it is for the owner; its
-    salt keeps two checkpoints from showing that they are about the same graph.
+    The seed is not in it. The fingerprint of the graph is for the owner.
     """
-    salt = salt or secrets.token_hex(16)
     found = {
         **{f"option {name}": value for name, value in params_of(model).items()},
         "option level": level_to_dict(model.level),
         "method": model.method,
         "seeded": model.seed is not None,
         "plan": _plan_to_dict(plan),
-        "graph": {"salt": salt, "digest": _graph_digest(graph, salt)},
+        "graph": Fingerprint.of(graph, salt).to_dict(),
         "code": code_digest(),
         "libraries": library_versions(),
     }
@@ -123,23 +94,3 @@ def _plan_to_dict(plan: Plan) -> dict[str, Any]:
         "alternatives": plan.alternatives,
         "assumptions": list(plan.assumptions),
     }
-
-
-def _graph_digest(graph: Digested, salt: str) -> str:
-    digest = hashlib.blake2b(key=salt.encode(), digest_size=16)
-    for name, array in _arrays(graph):
-        digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
-
-
-def _arrays(graph: Digested) -> Iterator[tuple[str, np.ndarray]]:
-    yield "indptr", graph.indptr
-    yield "indices", graph.indices
-    if isinstance(graph.features, torch.Tensor):
-        yield "features", graph.features.numpy()
-    else:
-        for part in ("data", "indices", "indptr"):
-            yield f"features.{part}", getattr(graph.features, part)
-    for name in ("labels", "train_mask", "val_mask"):
-        yield name, getattr(graph, name).numpy()

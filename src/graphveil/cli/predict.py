@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import os
@@ -60,13 +59,14 @@ def predict(
     if graph is not None:
         from_files = Path(graph).exists() or os.sep in graph
         directed = model.plan_.facts.directed if from_files else None
-        model = load(run, graph=_load(graph, root, split_seed, directed))
+        declared = model._naming.declared() if Path(graph).is_dir() else {}
+        model = load(run, graph=_load(graph, root, split_seed, directed, **declared))
     if new is not None:
         from graphveil.artifact.new_nodes import read_new_nodes
 
         asked = read_new_nodes(new, model._naming, model.plan_.facts)
         found = model.predict_new(asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update)
-        names = asked.ids
+        names = [name.strip() for name in asked.ids]
     else:
         places = range(model.plan_.facts.nodes) if every else _places(model, nodes or "")
         names = [model._naming.node(place) for place in places]
@@ -124,16 +124,15 @@ def read_names(text: str) -> list[str]:
 
 
 def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form: str) -> bytes:
-    best = [model._naming.class_name(int(row.argmax())) for row in found]
-    columns = [f"class_{index}" for index in range(found.shape[1])]
+    from graphveil.artifact.predictions import best_classes, column_names, csv_head, csv_rows
+
+    best = best_classes(model._naming, found)
     if form == "parquet":
         import pyarrow as pa
         import pyarrow.parquet
 
-        table = pa.table(
-            {"node": pa.array(names, pa.string()), "prediction": pa.array(best, pa.string())}
-            | {column: pa.array(found[:, index]) for index, column in enumerate(columns)}
-        )
+        columns = [pa.array(names, pa.string()), pa.array(best, pa.string()), *map(pa.array, found.T)]
+        table = pa.Table.from_arrays(columns, names=column_names(model._naming, found.shape[1]))
         sink = io.BytesIO()
         pyarrow.parquet.write_table(table, sink)
         return sink.getvalue()
@@ -145,11 +144,7 @@ def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form
         classes = [model._naming.class_name(index) for index in range(found.shape[1])]
         ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
         return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
-    text = io.StringIO()
-    lines = csv.writer(text, lineterminator="\n")
-    lines.writerow(["node", "prediction", *columns])
-    lines.writerows([n, b, *(str(p) for p in row)] for n, b, row in zip(names, best, found, strict=True))
-    return text.getvalue().encode()
+    return csv_head(model._naming, found.shape[1]) + csv_rows(model._naming, names, found)
 
 
 def _spent(model: NodeClassifier) -> str:

@@ -16,6 +16,12 @@ def shard(
     directed: Annotated[
         bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
     ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="All classes in order, with commas between, for tables that do not say.")
+    ] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
     split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -24,14 +30,12 @@ def shard(
 
     Example: graphveil shard my-graph/ parts/ --parts 16
     """
-    from graphveil.cli.train import _load
+    from graphveil.cli.train import _load, declared_words
     from graphveil.distributed.parts import write_parts
 
-    found = _load(graph, root, split_seed, directed)
+    found = _load(graph, root, split_seed, directed, **declared_words(classes, categories))
     write_parts(found, out, parts)
     if as_json:
         typer.echo(json.dumps({"out": str(out), "parts": parts, "nodes": found.num_nodes, "edges": found.num_edges}))
         return
     typer.echo(f"{found!r}\nwritten to {out}/: graph.json and {parts} parts")
-    if found.node_ids is not None:
-        typer.echo(f"nodes are called by their numbers from now on: {out / 'names.parquet'}")

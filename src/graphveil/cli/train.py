@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
@@ -36,6 +37,9 @@ def train(
     k: Annotated[int | None, typer.Option(help="Neighbours that change together (k-neighbor; default 1).")] = None,
     max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
     cap_degrees: Annotated[bool, typer.Option("--cap-degrees", help="Cut the graph to the promise.")] = False,
+    reserve_readers: Annotated[
+        int, typer.Option(help="How many of the promised readers of a node are kept free for new nodes.")
+    ] = 0,
     unit: Annotated[str | None, typer.Option(help="undirected or directed (level edge).")] = None,
     attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
@@ -43,6 +47,12 @@ def train(
     public_edges: Annotated[int | None, typer.Option(help="A declared bound on the number of stored edges.")] = None,
     directed: Annotated[
         bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="All classes in order, with commas between, for tables that do not say.")
+    ] = None,
+    categories: Annotated[
+        list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
     ] = None,
     mmap: Annotated[
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
@@ -98,19 +108,22 @@ def train(
         seed=seed,
         shares=_named("share", share),
         cap_degrees=cap_degrees,
+        reserved_readers=reserve_readers,
         public_edges=public_edges,
         device=device,
         **{name: value for name, value in options.items() if value is not None},
     )
+    declared = declared_words(classes, categories)
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(_load, graph, root, split_seed, directed)
+        load = partial(_load, graph, root, split_seed, directed, **declared)
         every, command = _every(checkpoint_every), _command()
-        train_sharded(model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, command))
+        declares = any(value is not None for value in declared.values())
+        train_sharded(model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, command, declares))
         return
     with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
-        data = _load(graph, root, split_seed, directed, mmap)
+        data = _load(graph, root, split_seed, directed, mmap, **declared)
         if model.delta != "auto":
             warn_of_delta(model.plan(data))
         start = time.perf_counter()
@@ -169,7 +182,35 @@ def _every(text: str) -> float:
         raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
-def _load(name: str, root: Path | None, split_seed: int, directed: bool | None, mmap: Path | None = None) -> Graph:
+def declared_words(classes: str | None, categories: list[str] | None) -> dict[str, Any]:
+    """What `--classes` and `--categories` declare, as arguments of `read_graph`; quotes as in CSV keep a comma."""
+    found: dict[str, Any] = {"classes": None if classes is None else _listed("classes", classes), "categories": None}
+    for word in categories or []:
+        name, equals, values = word.partition("=")
+        known = found["categories"] or {}
+        if not name or not equals or name in known:
+            raise InvalidInput("categories", word, "must be COLUMN=A,B,C, once for each column")
+        found["categories"] = {**known, name: _listed("categories", values)}
+    return found
+
+
+def _listed(field: str, text: str) -> list[str]:
+    values = [value.strip() for line in csv.reader([text], skipinitialspace=True) for value in line]
+    if not values or not all(values):
+        raise InvalidInput(field, text, "must be names with commas between")
+    return values
+
+
+def _load(
+    name: str,
+    root: Path | None,
+    split_seed: int,
+    directed: bool | None,
+    mmap: Path | None = None,
+    *,
+    classes: Any = None,
+    categories: Any = None,
+) -> Graph:
     from graphveil.graph import load_dataset, read_graph
     from graphveil.graph.reading import is_path
 
@@ -177,7 +218,10 @@ def _load(name: str, root: Path | None, split_seed: int, directed: bool | None, 
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
-        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap)
+        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, classes=classes, categories=categories)
+    for field, value in {"classes": classes, "categories": categories}.items():
+        if value is not None:
+            raise InvalidInput(field, value, f"belongs to folders of tables; {name} is a dataset")
     if mmap is not None:
         raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables; {name} is a dataset")
     if directed is not None:
@@ -197,12 +241,14 @@ def _peak_memory_mb() -> float:
 def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: float | None) -> None:
     """The model's folder with scores and predictions in it, everything or nothing."""
     from graphveil.artifact import save
+    from graphveil.artifact.predictions import csv_head, csv_rows
     from graphveil.report import write_report
 
     metrics = json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n"
-    rows = (",".join([str(node), *(f"{p:.6f}" for p in row)]) for node, row in enumerate(model.predict_proba()))
-    predictions = "\n".join([_header(model), *rows]) + "\n"
-    also = {"metrics.json": metrics.encode(), "predictions.csv": predictions.encode()}
+    found = model.predict_proba()
+    names = [model._naming.node(place) for place in range(len(found))]
+    predictions = csv_head(model._naming, found.shape[1]) + csv_rows(model._naming, names, found)
+    also = {"metrics.json": metrics.encode(), "predictions.csv": predictions}
     save(model, out, budget=budget, also=also)
     # The budget is spent and the run is kept, whatever becomes of its report.
     write_report(out)
@@ -224,7 +270,3 @@ def _without_seed(words: list[str]) -> list[str]:
     """Whoever knows the seed can subtract the noise: nothing that is written tells it."""
     words = [re.sub("^--seed=.*", "--seed=SEED", word) for word in words]
     return ["SEED" if before == "--seed" else word for before, word in zip(["", *words], words, strict=False)]
-
-
-def _header(model: Any) -> str:
-    return ",".join(["node", *(f"class_{index}" for index in range(model.logits_.shape[1]))])

@@ -38,6 +38,7 @@ class Options:
     resume: bool
     as_json: bool
     command: str
+    declares: bool
 
 
 def train_sharded(model: NodeClassifier, options: Options) -> None:
@@ -59,6 +60,8 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
 def _train(model: NodeClassifier, options: Options, group: Group) -> None:
     with nullcontext() if options.checkpoint is None else _opened(options, group) as kept:
         path = Path(options.graph)
+        if is_parts(path) and options.declares:
+            raise InvalidInput("classes", options.graph, "is divided into parts, whose graph.json declares classes")
         shard = read_part(path, group) if is_parts(path) else Shard.of(options.load(), group)
         start = time.perf_counter()
         fit(model, shard, group, kept)

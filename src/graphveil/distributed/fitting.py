@@ -17,7 +17,7 @@ from graphveil.distributed.shard import Shard
 from graphveil.distributed.source import SharedSource
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.levels import Node, check_promise, protects_attributes
+from graphveil.levels import protects_attributes
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
@@ -59,7 +59,7 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
     train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
     ledger = ShardedLedger(plan, source, group, shard.span, train)
     model._ledger = ledger
-    readers = _readers(model, shard, group)
+    _check_degrees(model, shard, group)
     # Initial weights are public randomness, the same everywhere.
     seed = group.object_from_first(secrets.randbits(62) if model.seed is None else model.seed)
     with torch.random.fork_rng(devices=[]):
@@ -70,21 +70,20 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
     model.certificate_ = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
     model.plan_ = ledger.plan
     model._labels = shard.labels
-    model._readers = readers
+    model._fingerprint = shard.fingerprint
     model._sparse = isinstance(inputs.features, SparseRows)
     model._naming = Naming.of(cast(Graph, shard))
     model._answers = Answers()
     model.budget_ = model.certificate_.epsilon
 
 
-def _readers(model: NodeClassifier, shard: Shard, group: Group) -> np.ndarray | None:
-    """How many read each own node, where a promise bounds that."""
-    bound = model._degree_bound()
-    if bound is None:
-        return None
+def _check_degrees(model: NodeClassifier, shard: Shard, group: Group) -> None:
+    """How often a node is read, where a promise bounds that."""
+    room = model._room_for_old_readers()
+    if room is None:
+        return
     readers = np.bincount(shard.indices, minlength=shard.span.count)
     largest = int(group.largest(torch.tensor([int(readers.max())])))
-    if largest > bound and model.cap_degrees:
+    if largest > room and model.cap_degrees:
         raise InvalidInput("cap_degrees", True, "does not run on several processes; cap the graph before it is divided")
-    check_promise(Node(bound), largest)
-    return readers
+    model._check_readers(largest)

@@ -2,7 +2,8 @@
 
     GRAPH/
       graph.json                {"format": "graphveil-parts/1", "name", "directed", "classes", "starts"}
-      part-NNNNN/nodes.parquet  id, label, split, and numeric feature columns, the same in all parts
+      names.parquet             id, name: what the nodes are called, if they are not called by their numbers; optional
+      part-NNNNN/nodes.parquet  id, label, split, and numeric feature columns, the same in the same order in all parts
       part-NNNNN/edges.parquet  source, target: the edges whose target is one of these nodes
 
 Ids are the numbers 0 .. n - 1, in order: part p has the nodes `starts[p]` .. `starts[p + 1] - 1`. An undirected edge
@@ -34,10 +35,14 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.convert import SPLITS, split_names
 from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.found import Found
 from graphveil.graph.table import Table
+from graphveil.graph.tables import check_declarations
+from graphveil.graph.validation import node_ids
 
 FORMAT = "graphveil-parts/1"
-_DECLARED = "graph.json"
+_DECLARED, _NAMES = "graph.json", "names.parquet"
+_KEYS = ("format", "name", "directed", "classes", "starts")
 _EDGES_AT_ONCE = 2**20
 _MASKS = tuple(f"{name}_mask" for name in SPLITS)
 
@@ -61,10 +66,13 @@ def read_part(path: Path, group: Group) -> Shard:
         (path / f"part-{part:05d}", starts[part], starts[part + 1])
         for part in range(chosen[group.rank], chosen[group.rank + 1])
     ]
-    nodes = [_nodes(*part, classes) for part in mine]
-    widths = {found["features"].shape[1] for found in nodes}
-    if len(widths) > 1 or int(group.largest(torch.tensor([max(widths)]))) != max(widths):
-        raise InvalidInput("features", sorted(widths), f"the parts of {path.name} have different feature columns")
+    nodes, columns = [], None
+    for part in mine:
+        names, found = _nodes(*part, classes)
+        nodes.append(found)
+        if columns is None:
+            columns = group.object_from_first(names)
+        _check_columns(part[0], names, columns)
     edges = [_edges(*part, starts[-1]) for part in mine]
     first = layout.starts[group.rank]
     source = np.concatenate([ends[0] for ends in edges])
@@ -93,11 +101,14 @@ def read_part(path: Path, group: Group) -> Shard:
         num_classes=len(classes),
         name=str(declared["name"]),
         class_names=None if numbered else tuple(map(str, classes)),
+        # Only the first process writes anything that names nodes.
+        node_ids=_names(path / _NAMES, starts[-1]) if group.rank == 0 else None,
+        found=declared.get("found", Found()),
     )
 
 
 def write_parts(graph: Graph, path: Path, parts: int) -> None:
-    """Divide a graph that is in memory; nodes are called by their numbers from then on."""
+    """Divide a graph that is in memory."""
     validate.count("parts", parts)
     if path.exists():
         raise InvalidInput("out", str(path), "exists already")
@@ -105,6 +116,8 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
     classes: list[Any] = list(graph.class_names) if graph.class_names else list(range(graph.num_classes))
     split, columns = split_names(graph), sp.csc_array(graph.reads("out"))
     declared = {"format": FORMAT, "name": graph.name, "directed": graph.directed, "classes": classes, "starts": starts}
+    if graph.found != Found():
+        declared["found"] = graph.found.to_dict()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
@@ -113,7 +126,7 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
             (fresh / _DECLARED).write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
             if graph.node_ids is not None:
                 names = pa.table({"id": np.arange(graph.num_nodes), "name": pa.array(graph.node_ids.astype(str))})
-                pyarrow.parquet.write_table(names, fresh / "names.parquet")
+                pyarrow.parquet.write_table(names, fresh / _NAMES)
             for part, (first, last) in enumerate(pairwise(starts)):
                 folder = fresh / f"part-{part:05d}"
                 folder.mkdir()
@@ -143,18 +156,39 @@ def _checked(declared: Any) -> dict[str, Any]:
     found = declared.get("format") if isinstance(declared, dict) else None
     if found != FORMAT:
         raise InvalidInput("format", found, f"must be {FORMAT}")
-    starts, classes = declared["starts"], declared["classes"]
+    for key in _KEYS:
+        if key not in declared:
+            raise InvalidInput("key", key, "is missing")
+    declared = check_declarations(declared, (*_KEYS, "found"))
+    starts = declared["starts"]
     rising = isinstance(starts, list) and all(type(start) is int for start in starts) and len(starts) > 1
     if not rising or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
         raise InvalidInput("starts", str(starts)[:60], "must be rising numbers of nodes, from 0 on")
-    if not isinstance(classes, list) or len(classes) < 2:
-        raise InvalidInput("classes", classes, "must list all classes, two at least")
-    if not isinstance(declared["directed"], bool):
-        raise InvalidInput("directed", declared["directed"], "must be true or false")
     return declared
 
 
-def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> dict[str, torch.Tensor]:
+def _check_columns(folder: Path, names: list[str], columns: list[str]) -> None:
+    """Columns are told apart by their names, and features are a matrix: the order counts too."""
+    for place in range(max(len(names), len(columns))):
+        here, there = names[place : place + 1], columns[place : place + 1]
+        if here != there:
+            known = f"in the first part it is {there[0]!r}" if there else "the first part has no such column"
+            field = f"{folder.name}: nodes.parquet, feature column {place + 1}"
+            raise InvalidInput(field, here[0] if here else None, f"{known}; columns and their order must be the same")
+
+
+def _names(path: Path, nodes: int) -> np.ndarray | None:
+    """What the nodes are called, by number."""
+    if not path.is_file():
+        return None
+    table = Table(path, ["id", "name"])
+    ids, names = table.ids("id"), table.ids("name").cast(pa.string())
+    if not np.array_equal(ids.to_numpy(zero_copy_only=False), np.arange(nodes)):
+        raise table.error("column 'id'", len(ids), f"must be the numbers 0 .. {nodes - 1} in order")
+    return node_ids(np.array(names.to_pylist()), nodes)
+
+
+def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple[list[str], dict[str, torch.Tensor]]:
     table = Table(folder / "nodes.parquet", ["id", "label", "split"])
     with inside(folder):
         ids = table.ids("id").to_numpy(zero_copy_only=False)
@@ -169,7 +203,7 @@ def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> dict[
             x[:, place] = table.numbers(name)
         masks = table.masks("split", labels)
     found = {"features": x, "labels": labels, **{name: masks[name].astype(bool) for name in _MASKS}}
-    return {name: torch.from_numpy(values) for name, values in found.items()}
+    return names, {name: torch.from_numpy(values) for name, values in found.items()}
 
 
 def _edges(folder: Path, first: int, last: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -11,15 +11,16 @@ from pathlib import Path
 import torch
 
 from graphveil.artifact import save as save_artifact
-from graphveil.artifact.tensors import LOGITS, READERS, rows_of, weights_of
+from graphveil.artifact.predictions import csv_head, csv_rows
+from graphveil.artifact.tensors import LOGITS, rows_of, weights_of
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 
 # Tensors of a model that have a row for each node.
-_SHARDED = (LOGITS, READERS, "table", "released")
+_SHARDED = (LOGITS, "table", "released")
 _ROWS_AT_ONCE = 2**16
-_TYPES = {torch.float32: "F32", torch.int64: "I64", torch.uint8: "U8"}
+_TYPES = {torch.float32: "F32", torch.uint8: "U8"}
 
 
 def save(
@@ -83,15 +84,12 @@ def _tensor_bytes(tensors: Mapping[str, torch.Tensor], group: Group) -> Iterator
 
 
 def _prediction_lines(model: NodeClassifier, group: Group) -> Iterator[bytes]:
-    classes = model.logits_.shape[1]
-    yield (",".join(["node", *(f"class_{index}" for index in range(classes))]) + "\n").encode()
-    node = 0
+    naming, node = model._naming, 0
+    yield csv_head(naming, model.logits_.shape[1])
     for block in group.to_first(model.logits_, _ROWS_AT_ONCE):
-        lines = []
-        for row in torch.softmax(block, dim=1).tolist():
-            lines.append(",".join([str(node), *(f"{p:.6f}" for p in row)]) + "\n")
-            node += 1
-        yield "".join(lines).encode()
+        names = [naming.node(place) for place in range(node, node + len(block))]
+        yield csv_rows(naming, names, torch.softmax(block, dim=1).numpy())
+        node += len(block)
 
 
 def _write(path: Path, pieces: Iterable[bytes], group: Group) -> Path:

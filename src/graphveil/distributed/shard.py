@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,6 +12,8 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout, Span
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
+from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph.found import Found
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport
 from graphveil.methods.estimator import check_declared_edges, declared_edges
@@ -39,6 +41,9 @@ class Shard:
     class_names: tuple[str, ...] | None = None
     node_ids: np.ndarray | None = None
     counts: ReadReport | None = None
+    found: Found = field(default_factory=Found)
+    fingerprint: Fingerprint | None = None
+    """Of the whole graph, where a process has seen it."""
 
     @property
     def span(self) -> Span:
@@ -76,6 +81,8 @@ class Shard:
             class_names=graph.class_names,
             node_ids=graph.node_ids,
             counts=graph.counts,
+            found=graph.found,
+            fingerprint=Fingerprint.of(graph) if group.rank == 0 else None,
         )
 
     def facts(self, group: Group, *, edges: int | None) -> PublicFacts:
@@ -90,6 +97,7 @@ class Shard:
             classes=self.num_classes,
             directed=self.directed,
             edges=declared_edges(edges),
+            found=self.found.facts(),
         )
         check_declared_edges(facts, stored)
         return facts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,4 +18,5 @@ class TableColumns:
     split_column: str | None = None
     feature_columns: tuple[str, ...] | None = None
     classes: tuple[Any, ...] | None = None
+    categories: Mapping[str, tuple[str, ...]] | None = None
     max_categories: int = 1000

@@ -21,7 +21,7 @@ from graphveil.graph.graph import Graph
 from graphveil.graph.reading import read_graph, write_graph
 
 # Raise this when filtering or conversion changes: cached graphs of another format are not looked at.
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 
 
 class MissingData(InvalidInput):

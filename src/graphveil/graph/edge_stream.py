@@ -30,6 +30,11 @@ class EdgeStream:
             self._empty = file.schema_arrow.empty_table()
         Table.part(path, self._empty, 0).check_columns(ends)
 
+    @property
+    def column_names(self) -> list[str]:
+        names: list[str] = (self._whole.table if self.path.suffix == ".csv" else self._empty).column_names
+        return names
+
     def parts(self, column: str) -> Iterator[Table]:
         """The parts of one column in order; at least one, so that an empty column's type is seen too."""
         if self.path.suffix == ".csv":

@@ -14,6 +14,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency, convert, validation
+from graphveil.graph.found import Found
 from graphveil.graph.splits import PAPER_FRACTIONS, random_split
 
 if TYPE_CHECKING:
@@ -34,7 +35,8 @@ class Graph:
     `directed` is declared by whoever knows the data. It is never measured, because a noise scale that follows from
     the symmetry of a private graph would give that symmetry away; a graph declared undirected must be symmetric.
     The number of classes is declared too (`num_classes` or `class_names`), or else read off the labels: then it is
-    treated as a public fact.
+    treated as a public fact, which `found` says. Names of classes that are given here count as declared; a reader that
+    found them in private data says so in `found`, and they stay with the owner.
 
     Without a training mask the graph can be predicted on but not trained on: see `with_split` and `check_trainable`.
 
@@ -59,6 +61,7 @@ class Graph:
     name: str
     node_ids: np.ndarray | None
     class_names: tuple[str, ...] | None
+    found: Found
     counts: ReadReport | None
 
     def __init__(
@@ -76,6 +79,7 @@ class Graph:
         name: str = "graph",
         node_ids: Any = None,
         class_names: Sequence[Any] | None = None,
+        found: Found | None = None,
         counts: ReadReport | None = None,
     ) -> None:
         if not isinstance(directed, (bool, np.bool_)):
@@ -86,6 +90,7 @@ class Graph:
         n = len(indptr) - 1
         if num_classes is None and class_names is not None:
             num_classes = len(class_names)
+        declared = num_classes is not None if found is None else found.classes is None
         y, num_classes = validation.labels(labels, n, num_classes)
         train, val, test = validation.masks(train_mask, val_mask, test_mask, y)
         checked = {
@@ -101,6 +106,7 @@ class Graph:
             "name": str(name),
             "node_ids": validation.node_ids(node_ids, n),
             "class_names": validation.class_names(class_names, num_classes),
+            "found": dataclasses.replace(found or Found(), classes=None if declared else num_classes or None),
             "counts": counts,
         }
         for field, value in checked.items():

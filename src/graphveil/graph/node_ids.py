@@ -6,8 +6,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+# The longest id that a request to `graphveil serve` can hold within the limit on its body.
+LONGEST_ID = 1024
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
+
+
+def why_no_id(text: str) -> str | None:
+    """Why this text, without blanks around it, cannot name a node; None if it can. One rule for all that name nodes.
+
+    Example:
+        >>> why_no_id("p7"), why_no_id("")
+        (None, 'an id is missing')
+    """
+    if not text:
+        return "an id is missing"
+    if text != text.strip():
+        return "has blanks around it, which do not belong to an id"
+    if len(text) > LONGEST_ID:
+        return f"an id may have {LONGEST_ID} characters at most"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half a character, which no file can"
+    return None
 
 
 class NodeIds:

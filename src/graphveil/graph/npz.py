@@ -11,14 +11,17 @@ key                                                 content
 `train_mask`, `val_mask`, `test_mask`               booleans, nodes or nodes x splits; optional
 `directed`                                          a single boolean: the declaration that travels with the data
 `num_classes`, `class_names`, `node_ids`, `name`    optional
+`found`                                             JSON, from `write_graph`: what nobody declared (`graph.found`)
 =================================================== ==========================================================
 
 An undirected graph lists every edge in both directions. The bare names `indptr`, `indices` and `data` of
-`scipy.sparse.save_npz` and the `attr_` keys of shchur/gnn-benchmark are understood as well. Nothing is unpickled.
+`scipy.sparse.save_npz` and the `attr_` keys of shchur/gnn-benchmark are understood as well. Nothing is unpickled, and
+arrays under other keys are not read; `graph.counts` names them.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -30,8 +33,18 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency
 from graphveil.graph.convert import MASKS, column_of_mask
 from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.found import Found, class_list
 from graphveil.graph.graph import Graph
 from graphveil.graph.report import FeatureColumn, Reading
+
+# Keys of single values, with the kinds of array that may hold them.
+_SINGLE = {
+    "directed": ("b", "a single boolean: True or False"),
+    "num_classes": ("iu", "a single whole number"),
+    "name": ("U", "a single text"),
+    "found": ("U", "a single text of JSON"),
+}
+_CSR = ("indptr", "indices", "data", "shape")
 
 
 def read_npz(path: Path, split: int) -> Reading:
@@ -39,15 +52,25 @@ def read_npz(path: Path, split: int) -> Reading:
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
                 raise InvalidInput("content", type(file).__name__, "is a single array, not an .npz archive")
-            arrays = {key: file[key] for key in file.files}
-        return _reading(arrays, split)
+            read = [key for key in file.files if key in _known(file.files)]
+            arrays = {key: file[key] for key in read}
+            unused = tuple(f"array {key!r}" for key in file.files if key not in arrays)
+        return _reading(arrays, split, unused)
 
 
-def _reading(arrays: Mapping[str, np.ndarray], split: int) -> Reading:
+def _known(keys: list[str]) -> set[str]:
+    """The keys that are read, of those that a file has: of two that mean the same, the first that is there."""
+    adjacency = "adj_" if "adj_indptr" in keys else ""
+    sparse = next((prefix for prefix in ("features_", "attr_") if f"{prefix}indptr" in keys), None)
+    features = {"features"} if "features" in keys else {f"{sparse}{part}" for part in _CSR} if sparse else set()
+    return {*_SINGLE, *MASKS, "labels", "node_ids", "class_names", *features, *(adjacency + part for part in _CSR)}
+
+
+def _reading(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ...]) -> Reading:
     prefix = "adj_" if "adj_indptr" in arrays else ""
     for key in (f"{prefix}indptr", f"{prefix}indices"):
         if key not in arrays:
-            raise InvalidInput("keys", sorted(arrays), "adj_indptr and adj_indices are needed")
+            raise InvalidInput("keys", [*sorted(arrays), *unused], "adj_indptr and adj_indices are needed")
     weights = arrays.get(f"{prefix}data")
     if weights is not None and np.any(weights != 1):
         at = int(np.argmax(weights != 1))
@@ -62,19 +85,27 @@ def _reading(arrays: Mapping[str, np.ndarray], split: int) -> Reading:
         "node_ids": arrays.get("node_ids"),
         **{field: column_of_mask(field, arrays.get(field), split) for field in MASKS},
     }
-    if "num_classes" in arrays:
-        fields["num_classes"] = int(arrays["num_classes"])
+    single = {key: _single(key, arrays[key]) for key in _SINGLE if key in arrays}
+    fields |= {key: value for key, value in single.items() if key in ("num_classes", "name")}
+    if "found" in single:
+        fields["found"] = Found.from_dict(json.loads(single["found"]))
     if "class_names" in arrays:
-        fields["class_names"] = arrays["class_names"].tolist()
-    if "name" in arrays:
-        fields["name"] = str(arrays["name"])
+        fields["class_names"] = list(class_list(arrays["class_names"].reshape(-1).tolist()))
     return Reading(
         fields=fields,
         edges_listed=edges.shape[1],
         columns=() if x is None else (FeatureColumn("features", "numeric", x.shape[1]),),
         split="masks in the file" if "train_mask" in arrays else None,
-        declared_directed=bool(arrays["directed"]) if "directed" in arrays else None,
+        declared_directed=single.get("directed"),
+        unused=unused,
     )
+
+
+def _single(key: str, array: np.ndarray) -> Any:
+    kinds, what = _SINGLE[key]
+    if array.size != 1 or array.dtype.kind not in kinds:
+        raise InvalidInput(key, array.tolist() if array.size < 10 else array.shape, f"must be {what}")
+    return array.item()
 
 
 def _features(arrays: Mapping[str, np.ndarray]) -> Any:
@@ -108,6 +139,8 @@ def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
         arrays["num_classes"] = np.array(graph.num_classes)
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
+    if graph.found != Found():
+        arrays["found"] = np.array(json.dumps(graph.found.to_dict()))
     if graph.node_ids is not None:
         plain = graph.node_ids.dtype.kind in "iufUS"
         arrays["node_ids"] = graph.node_ids if plain else graph.node_ids.astype(str)

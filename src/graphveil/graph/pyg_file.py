@@ -13,9 +13,11 @@ from typing import Any
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.convert import fields_from_pyg
+from graphveil.graph.convert import MASKS, fields_from_pyg
 from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.report import FeatureColumn, Reading
+
+_READ = ("edge_index", "x", "y", "num_nodes", *MASKS)
 
 
 def read_pt(path: Path, split: int) -> Reading:
@@ -46,6 +48,7 @@ def read_pt(path: Path, split: int) -> Reading:
             edges_listed=int(data.edge_index.shape[1]),
             columns=() if x is None else (FeatureColumn("x", "numeric", int(x.shape[1])),),
             split=None if fields["train_mask"] is None else f"masks in the file, split {split}",
+            unused=tuple(f"attribute {name!r}" for name in data.to_dict() if name not in _READ),
         )
 
 

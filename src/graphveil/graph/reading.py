@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ import numpy as np
 from graphveil.errors import InvalidInput
 from graphveil.graph.columns import TableColumns
 from graphveil.graph.decoding import decoding, inside
+from graphveil.graph.found import category_lists, class_list
 from graphveil.graph.graph import Graph
 from graphveil.graph.npz import read_npz, write_npz
 from graphveil.graph.repairs import Repairs
@@ -47,6 +48,7 @@ def read_graph(
     split_column: str | None = None,
     feature_columns: Sequence[str] | None = None,
     classes: Sequence[Any] | None = None,
+    categories: Mapping[str, Sequence[Any]] | None = None,
     max_categories: int = 1000,
     drop_self_loops: bool = False,
     drop_duplicates: bool = False,
@@ -67,7 +69,9 @@ def read_graph(
             are optional; left at None they are "label" and "split" if there are such columns.
         feature_columns: the columns of the tables that are features; by default all others.
         classes: all classes in order, declared instead of found in the label column.
-        max_categories: a text column with more distinct values is an error.
+        categories: all categories of a column in order, by its name, likewise. Such a column is text, whatever it
+            looks like; a value that is not listed is an error.
+        max_categories: a text column with more distinct values that are not declared is an error.
         drop_self_loops, drop_duplicates, symmetrize: repairs, on request only. In tables declared undirected, an edge
             listed once is always stored in both directions.
         mmap: for tables of more edges than should be in memory: a folder on a disk with room for 32 bytes per edge.
@@ -89,7 +93,8 @@ def read_graph(
         label_column=label_column,
         split_column=split_column,
         feature_columns=None if feature_columns is None else tuple(feature_columns),
-        classes=None if classes is None else tuple(classes),
+        classes=None if classes is None else class_list(classes),
+        categories=None if categories is None else category_lists(dict(categories)),
         max_categories=max_categories,
     )
     repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
@@ -186,9 +191,6 @@ def _report(graph: Graph, reading: Reading, path: Path, split: str) -> ReadRepor
     public = list(reading.public)
     if not path.is_dir():
         public.append("the number of nodes and features, and which node is in which set")
-        declared = any(reading.fields.get(field) is not None for field in ("num_classes", "class_names"))
-        if graph.num_classes and not declared:
-            public.append(f"the number of classes, {graph.num_classes}, found in the labels")
     return ReadReport(
         source=path.name,
         nodes=graph.num_nodes,
@@ -204,4 +206,6 @@ def _report(graph: Graph, reading: Reading, path: Path, split: str) -> ReadRepor
         test=int(graph.test_mask.sum()),
         split=split,
         public=tuple(public),
+        found=graph.found.facts(),
+        unused=reading.unused,
     )

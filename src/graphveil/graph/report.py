@@ -16,6 +16,7 @@ class FeatureColumn:
     kind: Literal["numeric", "categorical"]
     width: int = 1
     categories: tuple[str, ...] = ()
+    declared: bool = False
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class ReadReport:
     """Where the split comes from: the file, a random draw with its seed, or nowhere."""
     public: tuple[str, ...]
     """Facts found in the data that every guarantee about this graph treats as public."""
+    found: tuple[str, ...] = ()
+    """Those among them that could have been declared instead, and then would not depend on private values."""
+    unused: tuple[str, ...] = ()
+    """Columns, arrays and attributes that are there and were not read."""
 
     def __str__(self) -> str:
         kinds = [column.kind for column in self.columns]
@@ -51,7 +56,13 @@ class ReadReport:
             f"  labels    {self.labelled:,} of {self.nodes:,} nodes, {self.classes} classes",
             f"  split     {self.train:,} / {self.val:,} / {self.test:,} train / val / test ({self.split})",
         ]
-        lines += [f"  public    {fact}" for fact in self.public]
+        lines += [f"  unused    {name}" for name in self.unused]
+        lines += [f"  public    {fact}" for fact in (*self.public, *self.found)]
+        if self.found:
+            lines.append(
+                "            Numbers that were found depend on private values, and a rare value changes them: declare "
+                "classes and categories (graph.json, --classes, --categories)."
+            )
         return "\n".join(lines)
 
 
@@ -68,4 +79,5 @@ class Reading:
     split: str | None = None
     declared_directed: bool | None = None
     public: tuple[str, ...] = field(default=())
+    unused: tuple[str, ...] = ()
     rows: tuple[np.ndarray, np.ndarray] | None = None

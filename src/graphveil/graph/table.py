@@ -15,11 +15,12 @@ import pyarrow.parquet
 from graphveil.errors import InvalidInput
 from graphveil.graph.convert import SPLITS
 from graphveil.graph.decoding import decoding
-from graphveil.graph.node_ids import NodeIds
+from graphveil.graph.node_ids import LONGEST_ID, NodeIds, why_no_id
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
+_NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 
 
 def find_table(folder: Path, stem: str) -> Path:
@@ -32,14 +33,14 @@ def find_table(folder: Path, stem: str) -> Path:
 
 
 class Table:
-    """A Parquet or CSV file; `keys` are the columns of ids, which must be there."""
+    """A Parquet or CSV file; `keys` are the columns of ids, which must be there, and `text` columns hold text."""
 
     first = 0  # rows of the file before those of this table
 
-    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
         self.path = path
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
-            self.table = _read_csv(self.path, keys) if self.path.suffix == ".csv" else _read_parquet(self.path)
+            self.table = _read_csv(path, (*keys, *text)) if path.suffix == ".csv" else _read_parquet(path)
         self.check_columns(keys)
 
     @classmethod
@@ -83,9 +84,15 @@ class Table:
         if pa.types.is_integer(values.type):
             with decoding(self.path, "ids"):
                 return values.cast(pa.int64())
-        if _is_text(values.type):
-            return values.cast(pa.large_string())
-        raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
+        if not _is_text(values.type):
+            raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
+        ids = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
+        length = pc.utf8_length(ids).to_numpy(zero_copy_only=False)
+        wrong = (length == 0) | (length > LONGEST_ID)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise self.cell_error(column, row, why_no_id(ids[row].as_py()) or "is no id")
+        return ids
 
     def positions(self, column: str, values: pa.Array, ids: NodeIds) -> np.ndarray:
         """Which node each of the `values` is, which are the ids of a column."""
@@ -96,6 +103,8 @@ class Table:
 
     def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
         """Class numbers with -1 for an empty cell, and the classes: the declared ones, or those found, sorted."""
+        if classes is None:
+            self._check_one_kind(column, "leave it empty if there is no label, or declare all classes")
         codes, values = self._encode(column)
         if classes is None:
             if any(value != value for value in values):
@@ -133,18 +142,24 @@ class Table:
             raise self.cell_error(column, int(np.argmin(np.isfinite(x))), "must be a finite float32 number")
         return x
 
-    def categories(self, column: str, limit: int) -> tuple[np.ndarray, list[str]]:
-        """A text feature column as positions in its sorted categories."""
+    def categories(self, column: str, declared: Sequence[str] | None, limit: int) -> tuple[np.ndarray, tuple[str, ...]]:
+        """A text feature column as positions in its categories: the declared ones, or those found, sorted."""
         codes, values = self._encode(column)
         if (codes < 0).any():
             raise self.cell_error(column, int(np.argmax(codes < 0)), "a feature value is missing")
+        if declared is not None:
+            place = {value: i for i, value in enumerate(declared)}
+            places = np.array([place.get(str(value), -1) for value in values], dtype=np.int64)[codes]
+            if (places < 0).any():
+                raise self.cell_error(column, int(np.argmax(places < 0)), "is not one of the declared categories")
+            return places, tuple(declared)
         if len(values) > limit:
             why = f"distinct values, more than max_categories = {limit}; leave the column out, or raise the limit"
             raise self.error(f"column {column!r}", len(values), why)
         order = sorted(range(len(values)), key=values.__getitem__)
         rank = np.empty(len(values), dtype=np.int64)
         rank[order] = np.arange(len(values))
-        return rank[codes], [values[i] for i in order]
+        return rank[codes], tuple(values[i] for i in order)
 
     def is_numeric(self, column: str) -> bool:
         """Whether a feature column holds numbers (True) or text (False)."""
@@ -154,8 +169,28 @@ class Table:
         if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or kind == pa.bool_():
             return True
         if _is_text(kind):
+            self._check_one_kind(column, "declare the column's categories if it is text")
             return False
         raise self.error(f"column {column!r}", str(kind), "a feature must be numbers or strings")
+
+    def check_numbers(self, column: str, why: str) -> None:
+        """Refuse a column of text, by its first cell that is no number."""
+        values = self._array(column)
+        if not _is_text(values.type):
+            return
+        number = pc.match_substring_regex(values, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+        if len(number):
+            raise self.cell_error(column, int(np.argmin(number)), why)
+
+    def _check_one_kind(self, column: str, advice: str) -> None:
+        """A CSV column in which at least half of the cells are numbers is numeric, so that all others are errors."""
+        values = self._array(column)
+        if self.path.suffix != ".csv" or not _is_text(values.type):
+            return
+        numbers = pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
+        given = len(values) - values.null_count
+        if given > numbers >= given / 2:
+            self.check_numbers(column, f"is not a number, as most of this column; {advice}")
 
     def _array(self, column: str) -> pa.Array:
         self.require(column)
@@ -174,7 +209,7 @@ class Table:
         return codes, encoded.dictionary.to_pylist()
 
 
-def _read_csv(path: Path, keys: Sequence[str]) -> pa.Table:
+def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
     # One block, so that the type of a column follows from all of it; one thread, so that errors carry the row.
     block = min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)
     return pyarrow.csv.read_csv(
@@ -182,7 +217,7 @@ def _read_csv(path: Path, keys: Sequence[str]) -> pa.Table:
         read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block),
         # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types={key: pa.large_string() for key in keys}, null_values=[""], strings_can_be_null=True
+            column_types={name: pa.large_string() for name in text}, null_values=[""], strings_can_be_null=True
         ),
     )
 

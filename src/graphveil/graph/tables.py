@@ -2,17 +2,22 @@
 
 Nodes: an id column (integers or strings), optionally a label column (any type; empty means "no label") and a split
 column ("train", "val", "test", or empty), and feature columns: numbers and booleans as they are, strings one-hot with
-their categories in sorted order. A missing feature value is an error. Edges: a source and a target column.
+their categories in the declared order, or else sorted. A missing feature value is an error. In a CSV file a column is
+numeric if at least half of its cells are numbers; any other cell is then an error. Edges: a source and a target column.
+Blanks around an id do not belong to it.
 
 An undirected edge may be listed once or in both directions; it is stored in both. The same ordered pair twice is a
 duplicate. Rows are counted from 1, without the header. A file `graph.json` beside the tables may declare "directed",
-"name" and "classes" (all classes, in order).
+"name", "classes" (all classes, in order) and "categories" (of each column by name, all of them, in order). What is not
+declared is found in the data, and its number is then a public fact ("found" is written by `write_graph` where class
+names are listed that nobody declared).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +35,7 @@ from graphveil.graph.columns import TableColumns
 from graphveil.graph.convert import split_names
 from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.edge_stream import EdgeStream
+from graphveil.graph.found import Found, category_lists, class_list
 from graphveil.graph.graph import Graph
 from graphveil.graph.mapped import mapped_rows
 from graphveil.graph.node_ids import NodeIds
@@ -37,6 +43,7 @@ from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import FeatureColumn, Reading
 from graphveil.graph.table import DUPLICATE, SELF_LOOP, Table, find_table
 
+_DECLARATIONS = ("directed", "name", "classes", "categories", "found")
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
 
 
@@ -45,33 +52,37 @@ def read_tables(
 ) -> Reading:
     """With `mmap`, edges are read in parts and become `Reading.rows`; for that, `directed` is needed here."""
     declared = _declarations(folder)
-    nodes = Table(find_table(folder, "nodes"), [columns.id_column])
+    categories = declared.get("categories", {}) if columns.categories is None else columns.categories
+    nodes = Table(find_table(folder, "nodes"), [columns.id_column], text=tuple(categories))
     ends = (columns.source_column, columns.target_column)
+    edges_path = find_table(folder, "edges")
     fields: dict[str, Any] = {}
     rows = None
     if mmap is None:
-        edges = Table(find_table(folder, "edges"), ends)
+        edges = Table(edges_path, ends)
         ids = _node_ids(nodes, columns.id_column)
         fields["edge_index"] = _edge_index(edges, ends, ids, repairs)
-        edges_listed = len(edges)
+        edges_listed, edge_columns = len(edges), edges.table.column_names
     else:
-        stream = EdgeStream(find_table(folder, "edges"), ends)
+        stream = EdgeStream(edges_path, ends)
         ids = _node_ids(nodes, columns.id_column)
         if not bool(declared.get("directed") if directed is None else directed):
             repairs = replace(repairs, symmetrize=True)
         rows, edges_listed = mapped_rows(stream, ids, repairs, mmap)
+        edge_columns = stream.column_names
 
     fields |= {"num_nodes": len(ids), "node_ids": _named(ids.ids)}
     public = ["the number of nodes and their ids"]
     label = _present(nodes, columns.label_column, "label")
     split = _present(nodes, columns.split_column, "split")
+    found = declared.get("found", Found())
     if label is not None:
         known = columns.classes if columns.classes is not None else declared.get("classes")
         fields["y"], classes = nodes.labels(label, known, columns.max_categories)
         already_numbers = all(type(name) is int and name == i for i, name in enumerate(classes))
         fields |= {"num_classes": len(classes), "class_names": None if already_numbers else classes}
-        if known is None:
-            public.append(f"the {len(classes)} classes found in column {label!r}")
+        if columns.classes is not None or known is None:
+            found = replace(found, classes=len(classes) if known is None else None)
     if split is not None:
         fields |= nodes.masks(split, fields.get("y"))
         public.append(f"which node is in which set (column {split!r})")
@@ -79,10 +90,17 @@ def read_tables(
     names = columns.feature_columns
     if names is None:
         names = tuple(name for name in nodes.table.column_names if name not in (columns.id_column, label, split))
-    fields["x"], described = _features(nodes, names, columns.max_categories)
-    public += [f"the {c.width} categories found in column {c.name!r}" for c in described if c.kind == "categorical"]
-    if isinstance(declared.get("name"), str):
+    for name in categories:
+        if name not in names:
+            raise nodes.error("columns", nodes.table.column_names, f"categories are declared of {name!r}, no feature")
+    fields["x"], described = _features(nodes, names, categories, columns.max_categories)
+    counted = [(c.name, c.width) for c in described if c.kind == "categorical" and not c.declared]
+    fields["found"] = replace(found, categories=(*found.categories, *counted))
+    if "name" in declared:
         fields["name"] = declared["name"]
+    used = (columns.id_column, label, split, *names)
+    unused = [f"{nodes.path.name}: column {name!r}" for name in nodes.table.column_names if name not in used]
+    unused += [f"{edges_path.name}: column {name!r}" for name in edge_columns if name not in ends]
     return Reading(
         fields=fields,
         edges_listed=edges_listed,
@@ -90,6 +108,7 @@ def read_tables(
         split=None if split is None else f"column {split!r}",
         declared_directed=declared.get("directed"),
         public=tuple(public),
+        unused=tuple(unused),
         rows=rows,
     )
 
@@ -102,11 +121,20 @@ def _declarations(folder: Path) -> dict[str, Any]:
         declared = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(declared, dict):
             raise InvalidInput("content", type(declared).__name__, "must be an object")
-        if not isinstance(declared.get("directed", False), bool):
-            raise InvalidInput("directed", declared["directed"], "must be true or false")
-        if not isinstance(declared.get("classes", []), list):
-            raise InvalidInput("classes", declared["classes"], "must be a list")
-    return declared
+        return check_declarations(declared, _DECLARATIONS)
+
+
+def check_declarations(declared: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    """The content of a `graph.json` in which nothing is unknown and everything is of its type."""
+    for key in declared:
+        if key not in known:
+            raise InvalidInput("key", key, f"must be one of {', '.join(known)}")
+    if not isinstance(declared.get("directed", False), bool):
+        raise InvalidInput("directed", declared["directed"], "must be true or false")
+    if not isinstance(declared.get("name", ""), str):
+        raise InvalidInput("name", declared["name"], "must be text")
+    checks = {"classes": class_list, "categories": category_lists, "found": Found.from_dict}
+    return declared | {key: check(declared[key]) for key, check in checks.items() if key in declared}
 
 
 def _node_ids(nodes: Table, column: str) -> NodeIds:
@@ -167,16 +195,18 @@ def _present(nodes: Table, declared: str | None, usual: str) -> str | None:
     return usual if usual in nodes.table.column_names else None
 
 
-def _features(nodes: Table, names: tuple[str, ...], limit: int) -> tuple[Any, tuple[FeatureColumn, ...]]:
+def _features(
+    nodes: Table, names: tuple[str, ...], declared: Mapping[str, tuple[str, ...]], limit: int
+) -> tuple[Any, tuple[FeatureColumn, ...]]:
     n = len(nodes)
     described, blocks = [], []
     for name in names:
-        if nodes.is_numeric(name):
+        if name not in declared and nodes.is_numeric(name):
             described.append(FeatureColumn(name, "numeric"))
             blocks.append(nodes.numbers(name))
         else:
-            codes, categories = nodes.categories(name, limit)
-            described.append(FeatureColumn(name, "categorical", len(categories), tuple(categories)))
+            codes, categories = nodes.categories(name, declared.get(name), limit)
+            described.append(FeatureColumn(name, "categorical", len(categories), categories, name in declared))
             blocks.append(codes)
     width = sum(column.width for column in described)
     one_hot = sum(column.width for column in described if column.kind == "categorical")
@@ -233,4 +263,6 @@ def write_tables(graph: Graph, folder: Path, ending: str) -> None:
         write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
         write(pa.table(content), path)
     declared = {"name": graph.name, "directed": graph.directed, **({"classes": classes} if classes else {})}
+    if graph.found != Found():
+        declared["found"] = graph.found.to_dict()
     (folder / "graph.json").write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")

@@ -11,6 +11,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import row_of
+from graphveil.graph.node_ids import why_no_id
 
 _ROWS_AT_ONCE = 65_536  # features are checked in slices, so that no mask of the full size is ever made
 
@@ -129,12 +130,18 @@ def _mask(field: str, values: Any, y: torch.Tensor) -> torch.Tensor:
 
 
 def node_ids(values: Any, num_nodes: int) -> np.ndarray | None:
-    """One distinct id per node, of any type, or None."""
+    """One distinct id per node, or None; ids of mixed types are told apart by their text."""
     if values is None:
         return None
     ids = np.asarray(values)
     if ids.shape != (num_nodes,):
         raise InvalidInput("node_ids", ids.shape, f"must have shape ({num_nodes},)")
+    if ids.dtype.kind not in "biufUS":  # of several types, perhaps: 1 and "1" would have the same name
+        ids = np.array([str(value) for value in ids.tolist()])
+    for text in ids.tolist() if ids.dtype.kind == "U" else ():
+        why = why_no_id(text)
+        if why is not None:
+            raise InvalidInput("node_ids", text[:40], why)
     distinct, count = np.unique(ids, return_counts=True)
     if len(distinct) < num_nodes:
         raise InvalidInput("node_ids", distinct[np.argmax(count > 1)].item(), "this id is given to more than one node")

@@ -245,5 +245,9 @@ def dense(rows: Rows) -> torch.Tensor:
 
 
 def linear(inputs: Rows, outputs: int) -> nn.Module:
-    """The linear layer that fits these inputs, sparse or dense."""
-    return inputs.layer(outputs) if isinstance(inputs, SparseRows) else nn.Linear(int(inputs.shape[1]), outputs)
+    """The linear layer that fits these inputs, sparse or dense; of no inputs it is its bias."""
+    if isinstance(inputs, SparseRows):
+        return inputs.layer(outputs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors is a no-op", UserWarning)
+        return nn.Linear(int(inputs.shape[1]), outputs)

@@ -19,6 +19,7 @@ from graphveil import validate
 from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.graph import Graph, cap_degree
+from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
 from graphveil.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
 from graphveil.mechanisms import Ledger, NoiseSource
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 _DENSE = 0.15
 # The default of a field that has to be given.
 _MISSING: Any = None
+# Methods that learn something on a graph without features.
+_WITHOUT_FEATURES = ("auto", "dpdgc")
 
 
 @dataclass(eq=False)
@@ -53,6 +56,7 @@ class NodeClassifier:
     is stored twice). It is public and stands on the certificate, so take a number that is known without counting. At
     edge level the automatic delta follows from it. A graph with more edges is refused; like a broken degree promise,
     that depends on private data, and only the owner sees the refusal.
+    `reserved_readers` keeps so many of the promised readers of every node free for new nodes (`predict_new`).
 
     Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
     number of training nodes, because Adam's steps keep their length whatever the noise is),
@@ -70,6 +74,7 @@ class NodeClassifier:
     clip: float = 1.0
     max_degree: int | None = None
     cap_degrees: bool = False
+    reserved_readers: int = 0
     public_edges: int | None = None
     hidden: int = 64
     learning_rate: float | None = None
@@ -113,10 +118,14 @@ class NodeClassifier:
                 classes=graph.num_classes,
                 directed=graph.directed,
                 edges=declared_edges(self.public_edges),
+                found=graph.found.facts(),
             )
         )
 
     def _plan_for(self, facts: PublicFacts) -> Plan:
+        if facts.features == 0 and self.method not in _WITHOUT_FEATURES:
+            known = " and ".join(_WITHOUT_FEATURES)
+            raise InvalidInput("features", 0, f"{self.method} learns from features; {known} learn from links alone too")
         level = with_unit(level_of(self.level, self.max_degree), facts.directed)
         return make_plan(self.method, level, facts, epsilon=self.epsilon, delta=self.delta, settings=self._settings())
 
@@ -156,9 +165,7 @@ class NodeClassifier:
         self.certificate_: Certificate = ledger.certificate()
         self.plan_ = ledger.plan
         self._labels: torch.Tensor | None = graph.labels
-        self._readers: np.ndarray | None = None
-        if self._degree_bound() is not None:
-            self._readers = np.bincount(adjacency.indices, minlength=graph.num_nodes)
+        self._fingerprint: Fingerprint | None = Fingerprint.of(graph)
         self._sparse = isinstance(inputs.features, SparseRows)
         self._naming = Naming.of(graph)
         self._answers = Answers()
@@ -209,14 +216,15 @@ class NodeClassifier:
         `neighbors` lists, for each new node, the old nodes it reads. `from_graph` says that these lists come from the
         private graph; with False they are the asker's own. An answer is kept under its id (as text): asking again
         returns it. Other data for the same id is refused; with `update` it is a further release that has to fit the
-        budget (`save`).
+        budget (`save`). An id of the training graph is refused: that node has its answer.
 
         Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
-        long as the readers of a node, old and new together, keep to the level's k or degree promise. Each is drawn
-        once, and kept before it is shown.
+        long as the readers of a node, old and new together, keep to the level's k or degree promise. Where degrees are
+        promised, new nodes may read a node `reserved_readers` times in all, which the fit has kept free: whether one
+        is refused depends on lists of new nodes alone. Each row is drawn once, and kept before it is shown.
         """
         self._check_fitted()
-        names = [str(name) for name in ids]
+        names = self._naming.new_ids(ids, self.plan_.facts.nodes)
         x, rows = self._new_rows(names, features, neighbors)
         questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
         with self._answers.opened():
@@ -250,7 +258,7 @@ class NodeClassifier:
         with torch.no_grad():
             inputs: Rows = SparseRows(sp.csr_array(x), self.device) if self._sparse else _dense(x).to(self.device)
             logits = self._logits_new(inputs, SparseRows(rows, self.device), from_graph)
-        counted = draws and self._readers is not None
+        counted = draws and self._degree_bound() is not None
         return [
             Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
             for (name, question), release, row, reads in zip(
@@ -312,16 +320,20 @@ class NodeClassifier:
         return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
 
     def _count_readers(self, rows: sp.csr_array, releases: np.ndarray) -> None:
-        """Keep the degree promise in each table: over old and new readers in the first, over new ones in others."""
+        """Keep the degree promise in each table, counting new readers alone: in the first one the fit has kept
+        `reserved_readers` free, and later ones have no others."""
         bound = self._degree_bound()
-        if bound is None or self._readers is None:
+        if bound is None:
             return
         for release in np.unique(releases).tolist():
-            readers = self._answers.readers(release, len(self._readers))
-            readers += np.bincount(rows[releases == release].indices, minlength=len(self._readers))
-            if release == 1:
-                readers += self._readers
-            check_promise(Node(bound), int(readers.max(initial=0)))
+            nodes = self.plan_.facts.nodes
+            readers = self._answers.readers(release, nodes)
+            readers += np.bincount(rows[releases == release].indices, minlength=nodes)
+            room, most = self.reserved_readers if release == 1 else bound, int(readers.max(initial=0))
+            if most > room:
+                what = "reserved_readers" if release == 1 else "max_degree"
+                why = f"is how many new nodes may read a node, and {most} would read one; only a new fit can allow more"
+                raise InvalidInput(what, room, why)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict on another graph")
@@ -360,7 +372,7 @@ class NodeClassifier:
     def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
         adjacency = graph.reads(self.direction)
-        bound = self._degree_bound()
+        bound = self._room_for_old_readers()
         if bound is None:
             return adjacency
         largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
@@ -369,8 +381,28 @@ class NodeClassifier:
                 "degree cap", lambda: source.integers(2**52, 1), lambda found: found.shape == (1,) and int(found) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen))
-        check_promise(Node(bound), largest)
+        self._check_readers(largest)
         return adjacency
+
+    def _room_for_old_readers(self) -> int | None:
+        """How many nodes of the training graph may read a node: the promise without what is reserved for new ones."""
+        bound, reserved = self._degree_bound(), validate.count("reserved_readers", self.reserved_readers, least=0)
+        if reserved and not isinstance(self.level, Node) and self.max_degree is None:
+            raise InvalidInput("reserved_readers", reserved, "is a part of a degree promise, and there is none")
+        if bound is None:
+            return None
+        if reserved >= bound:
+            raise InvalidInput("reserved_readers", reserved, f"must be less than the promise, {bound}")
+        return bound - reserved
+
+    def _check_readers(self, largest: int) -> None:
+        """Refuse a graph in which a node is read by more than the promise leaves."""
+        room = self._room_for_old_readers()
+        if room is not None and self.reserved_readers and largest > room:
+            why = f"and the promise leave {room} readers, but a node is read by {largest}"
+            raise InvalidInput("reserved_readers", self.reserved_readers, why)
+        if room is not None:
+            check_promise(Node(room), largest)
 
     def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
         """Train and return the logits of all nodes."""
@@ -463,6 +495,8 @@ class Inputs:
 def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
     """Features as rows of a linear layer; mostly empty ones go through sparse products, which is only faster."""
     found = graph.features
+    if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
+        return torch.zeros(int(found.shape[0]), 0, device=device)
     if isinstance(found, torch.Tensor):
         if sparse is None:
             sparse = int(found.count_nonzero()) <= _DENSE * found.numel()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
+from graphveil.graph.node_ids import why_no_id
 from graphveil.graph.report import FeatureColumn
 from graphveil.plan import PublicFacts
 
@@ -16,33 +17,55 @@ from graphveil.plan import PublicFacts
 @dataclass(frozen=True)
 class Naming:
     """Names of nodes and classes (None: their numbers), and the feature columns of the tables that the graph was read
-    from (none: features have no names). A graph's read report lists all of them as public facts.
+    from (none: features have no names).
+
+    Formal guarantee: `public_dict` holds nothing that was found in private data: names of columns, which are the form
+    of the tables, and names of classes and categories that were declared. `owner_dict` holds the others.
     """
 
     nodes: tuple[str, ...] | None = None
     classes: tuple[str, ...] | None = None
     columns: tuple[FeatureColumn, ...] = ()
+    declared_classes: bool = True
 
     @classmethod
     def of(cls, graph: Graph) -> Naming:
-        """Names that can be relied on; where they are ambiguous or do not fit the graph, numbers take their place."""
+        """Names that can be relied on; columns that do not fit the graph are left out."""
         nodes = None if graph.node_ids is None else tuple(map(str, graph.node_ids.tolist()))
-        if nodes is not None and len(set(nodes)) < len(nodes):  # 1 and "1" are different ids with the same text
-            nodes = None
         columns = () if graph.counts is None else graph.counts.columns
         # A matrix in a file is reported as one wide column; and features may have been replaced since they were read.
         single = all(column.kind == "categorical" or column.width == 1 for column in columns)
         if not single or sum(column.width for column in columns) != graph.num_features:
             columns = ()
-        return cls(nodes, graph.class_names, columns)
+        return cls(nodes, graph.class_names, columns, graph.class_names is None or graph.found.classes is None)
 
     @cached_property
     def _places(self) -> dict[str, int]:
         return {name: place for place, name in enumerate(self.nodes or ())}
 
+    def place(self, name: str, count: int) -> int | None:
+        """The number of the node with this very name, of `count` nodes; None if there is none."""
+        if self.nodes is not None:
+            return self._places.get(name)
+        # Without an exception for names that no node has: raising one takes long enough to be measured.
+        number = int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else -1
+        return number if 0 <= number < count and str(number) == name else None
+
     def places(self, field: str, names: Sequence[str], count: int) -> list[int]:
         """The numbers of nodes by name."""
         return [self._place(field, name, count) for name in names]
+
+    def new_ids(self, ids: Sequence[Any], count: int) -> list[str]:
+        """Names for nodes that join a graph of `count` nodes: as text without blanks around it, none of them taken."""
+        names = [str(value).strip() for value in ids]
+        for name in names:
+            why = why_no_id(name)
+            if why is not None:
+                raise InvalidInput("ids", name[:40], why)
+            if self.place(name, count) is not None:
+                why = "is a node of the training graph, which has its answer already; a new node needs another id"
+                raise InvalidInput("ids", name, why)
+        return names
 
     def node(self, place: int) -> str:
         return str(place) if self.nodes is None else self.nodes[place]
@@ -51,31 +74,61 @@ class Naming:
         return str(number) if self.classes is None else self.classes[number]
 
     def _place(self, field: str, name: str, count: int) -> int:
-        if self.nodes is not None:
-            found = self._places.get(name)
-        else:
-            found = int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
-        if found is None or found >= count:
+        found = self.place(name, count)
+        if found is None:
             known = "one of the names in owner/nodes.json" if self.nodes is not None else f"a number, 0 .. {count - 1}"
             raise InvalidInput(field, name, f"is not a node of this run; must be {known}")
         return found
 
+    def declared(self) -> dict[str, Any]:
+        """What was declared, as arguments of `read_graph`."""
+        classes = self.classes if self.declared_classes else None
+        categories = {column.name: column.categories for column in self.columns if column.declared}
+        return {"classes": classes, "categories": categories or None}
+
     def public_dict(self) -> dict[str, Any]:
-        """Classes and columns in JSON form; nodes are kept apart."""
+        """Columns and what was declared, in JSON form."""
+        columns = (column if column.declared else replace(column, categories=()) for column in self.columns)
         return {
-            "classes": None if self.classes is None else list(self.classes),
-            "columns": [asdict(column) for column in self.columns],
+            "classes": None if self.classes is None or not self.declared_classes else list(self.classes),
+            "columns": [asdict(column) for column in columns],
+        }
+
+    def owner_dict(self) -> dict[str, Any]:
+        """Names that were found in the data, in JSON form; nodes are kept apart."""
+        return {
+            "classes": None if self.classes is None or self.declared_classes else list(self.classes),
+            "categories": {column.name: list(column.categories) for column in self.columns if _is_found(column)},
         }
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any], nodes: Sequence[str] | None, facts: PublicFacts) -> Naming:
-        """The naming that `public_dict` wrote; strict about its form."""
-        classes = data["classes"]
+    def from_dicts(
+        cls, public: Mapping[str, Any], owner: Mapping[str, Any], nodes: Sequence[str] | None, facts: PublicFacts
+    ) -> Naming:
+        """The naming that `public_dict` and `owner_dict` wrote; strict about its form."""
+        declared = owner["classes"] is None
+        classes = public["classes"] if declared else owner["classes"]
+        if not declared and public["classes"] is not None:
+            raise InvalidInput("classes", public["classes"], "are named twice")
         if classes is not None and not (len(classes) == facts.classes and all(isinstance(c, str) for c in classes)):
             raise InvalidInput("classes", classes, f"must be {facts.classes} names")
-        columns = tuple(
-            FeatureColumn(**{**found, "categories": tuple(found["categories"])}) for found in data["columns"]
-        )
+        columns = tuple(_column(found, owner["categories"]) for found in public["columns"])
+        if set(owner["categories"]) != {column.name for column in columns if _is_found(column)}:
+            raise InvalidInput("categories", sorted(owner["categories"]), "are not those of the columns")
         if columns and sum(column.width for column in columns) != facts.features:
             raise InvalidInput("columns", len(columns), f"do not make up {facts.features} features")
-        return cls(None if nodes is None else tuple(nodes), None if classes is None else tuple(classes), columns)
+        named = None if nodes is None else tuple(nodes)
+        return cls(named, None if classes is None else tuple(classes), columns, declared)
+
+
+def _is_found(column: FeatureColumn) -> bool:
+    return column.kind == "categorical" and not column.declared
+
+
+def _column(public: Mapping[str, Any], found: Mapping[str, Sequence[str]]) -> FeatureColumn:
+    column = FeatureColumn(**{**public, "categories": tuple(public["categories"])})
+    if _is_found(column):
+        column = replace(column, categories=tuple(found[column.name]))
+    if column.kind == "categorical" and len(column.categories) != column.width:
+        raise InvalidInput(f"categories of column {column.name!r}", len(column.categories), f"must be {column.width}")
+    return column

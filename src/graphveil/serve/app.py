@@ -162,7 +162,7 @@ async def _lines(predictions: Predictions, places: range, form: str) -> AsyncIte
         yield predictions.csv_head()
     for first in range(0, len(places), _ROWS_AT_A_TIME):
         part = places[first : first + _ROWS_AT_A_TIME]
-        yield predictions.as_csv(part) if form == "csv" else b"".join(map(predictions.as_json, part))
+        yield predictions.as_csv(part) if form == "csv" else b"".join(predictions.as_json(p, owner=True) for p in part)
         await asyncio.sleep(0)  # an export must not keep others waiting
 
 

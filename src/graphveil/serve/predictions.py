@@ -2,55 +2,57 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graphveil.artifact.predictions import csv_head, csv_rows
 from graphveil.errors import InvalidInput
+from graphveil.graph.node_ids import LONGEST_ID, why_no_id
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
 
-# The longest name that a request can hold within the limit on its body.
-LONGEST_NAME = 1024
+LONGEST_NAME = LONGEST_ID
 
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
     """Rows of the training graph's nodes, and below them those of new nodes that were answered before (`predict_new`).
 
-    Nothing is drawn and nothing is computed from private data: these answers exist already.
+    Nothing is drawn and nothing is computed from private data: these answers exist already. A node is told names of
+    classes only if they were declared; names that were found in everybody's labels are the owner's.
     """
 
     naming: Naming
     probabilities: np.ndarray
     new: tuple[str, ...] = ()
     _new_places: dict[str, int] = field(init=False, repr=False)
-    _classes: list[str] = field(init=False, repr=False)
-    _classes_json: str = field(init=False, repr=False)
+    _classes: dict[bool, list[str]] = field(init=False, repr=False)
+    _classes_json: dict[bool, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        classes = [self.naming.class_name(number) for number in range(self.probabilities.shape[1])]
+        public = replace(self.naming, classes=None) if not self.naming.declared_classes else self.naming
+        numbers = range(self.probabilities.shape[1])
+        # By whether the answer is for the owner.
+        classes = {owner: [use.class_name(i) for i in numbers] for owner, use in ((True, self.naming), (False, public))}
         old = len(self.probabilities) - len(self.new)
         object.__setattr__(self, "_new_places", {name: old + i for i, name in enumerate(self.new)})
         object.__setattr__(self, "_classes", classes)
-        object.__setattr__(self, "_classes_json", json.dumps(classes))
+        object.__setattr__(self, "_classes_json", {owner: json.dumps(names) for owner, names in classes.items()})
         for name in (*(self.naming.nodes or ()), *self.new):
-            if len(name) > LONGEST_NAME:
-                raise InvalidInput("node", name[:40] + "...", f"names may have {LONGEST_NAME} characters at most")
+            why = why_no_id(name)
+            if why is not None:
+                raise InvalidInput("node", name[:40], why)
 
     @classmethod
     def of(cls, model: NodeClassifier) -> Predictions:
         found = cls(model._naming, model.predict_proba())
         answers = {answer.node: answer.probabilities for answer in model._answers.given}
-        # A new node under an old node's name cannot be told from it.
-        new = {name: row for name, row in answers.items() if found.place(name) is None}
-        if not new:
+        if not answers:
             return found
-        rows = np.array(list(new.values()), dtype=np.float32)
-        return cls(model._naming, np.concatenate([found.probabilities, rows]), tuple(new))
+        rows = np.array(list(answers.values()), dtype=np.float32)
+        return cls(model._naming, np.concatenate([found.probabilities, rows]), tuple(answers))
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -59,31 +61,22 @@ class Predictions:
         """The row of this node, by the very name that it has."""
         if name in self._new_places:
             return self._new_places[name]
-        if self.naming.nodes is not None:
-            return self.naming._places.get(name)
-        # Without an exception for names that no node has: raising one takes long enough to be measured.
-        number = int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else -1
-        return number if 0 <= number < len(self) - len(self.new) and str(number) == name else None
+        return self.naming.place(name, len(self) - len(self.new))
 
     def name(self, place: int) -> str:
         old = len(self) - len(self.new)
         return self.naming.node(place) if place < old else self.new[place - old]
 
-    def as_json(self, place: int) -> bytes:
+    def as_json(self, place: int, *, owner: bool = False) -> bytes:
         row = self.probabilities[place].tolist()
-        best = json.dumps(self._best(place))
+        best = json.dumps(self._classes[owner][int(self.probabilities[place].argmax())])
         name = json.dumps(self.name(place))
-        text = f'{{"node":{name},"prediction":{best},"classes":{self._classes_json},"probabilities":{row}}}\n'
+        text = f'{{"node":{name},"prediction":{best},"classes":{self._classes_json[owner]},"probabilities":{row}}}\n'
         return text.encode()
 
     def as_csv(self, places: range) -> bytes:
-        text = io.StringIO()
-        lines = csv.writer(text, lineterminator="\n")
-        lines.writerows([self.name(p), self._best(p), *map(str, self.probabilities[p])] for p in places)
-        return text.getvalue().encode()
+        rows = self.probabilities[places.start : places.stop]
+        return csv_rows(self.naming, [self.name(place) for place in places], rows)
 
     def csv_head(self) -> bytes:
-        return ",".join(["node", "prediction", *(f"class_{i}" for i in range(len(self._classes)))]).encode() + b"\n"
-
-    def _best(self, place: int) -> str:
-        return self._classes[int(self.probabilities[place].argmax())]
+        return csv_head(self.naming, self.probabilities.shape[1])
