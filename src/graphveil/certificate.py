@@ -10,12 +10,15 @@ from importlib import metadata
 from typing import Any
 
 from graphveil.errors import InvalidInput
+from graphveil.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
 from graphveil.plan import (
     Branch,
+    ClippedTraining,
     Mechanism,
     Plan,
     PublicFacts,
+    Responses,
     delta_warning,
     mechanism_from_dict,
     mechanism_to_dict,
@@ -84,6 +87,19 @@ class Certificate:
         found = delta_warning(self.level, self.facts, self.delta) if read else None
         return () if found is None else (found,)
 
+    @property
+    def arithmetic(self) -> dict[str, Any]:
+        """The lattices of this plan: steps of tables (of norm 1) and gradients, on which sums are exact, and steps to
+        which each result is rounded with its noise; and how far the sampler of noise is from an ideal one."""
+        gaussian = [m for m in self.mechanisms if not isinstance(m, Responses) and m.noise > 0]
+        training = [m for m in gaussian if isinstance(m, ClippedTraining)]
+        return {
+            "table_step": table_step(1.0, self.facts.nodes),
+            "gradient_steps": {m.name: GradientLattice(m.clip, self.facts.train_nodes).step for m in training},
+            "noise_steps": {m.name: noise_step(m.noise) for m in gaussian},
+            "sampler_delta": SAMPLER_DELTA,
+        }
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "schema": SCHEMA,
@@ -101,6 +117,7 @@ class Certificate:
             "facts": {**asdict(self.facts), "found": list(self.facts.found)},
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
+            "arithmetic": self.arithmetic,
             "random_source": self.random_source,
             "secure": self.secure,
             "versions": self.versions,
@@ -169,8 +186,20 @@ class Certificate:
         lines += ["What is assumed", *(f"  - {line}" for line in self.assumptions), ""]
         lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines += [] if isinstance(self.level, Public) or not self.mechanisms else [self._arithmetic_line()]
         lines += [f"Random numbers: {self.random_source}", f"Software: {versions}"]
         return "\n".join(lines)
+
+    def _arithmetic_line(self) -> str:
+        found = self.arithmetic
+        rounded = ", ".join(f"{name} {_power(step)}" for name, step in found["noise_steps"].items())
+        steps = [f"{_power(found['table_step'])} of its bound for rows of tables"]
+        steps += [f"{_power(step)} for {name} gradients" for name, step in found["gradient_steps"].items()]
+        results = f"Results are rounded once, with their noise, to multiples of: {rounded}. " if rounded else ""
+        return (
+            f"Arithmetic: released sums are exact; every term is a multiple of {', '.join(steps)}. {results}"
+            f"The noise is within {_power(found['sampler_delta'])} of ideal noise, which is part of delta."
+        )
 
     def _figures(self) -> str:
         return "\n".join(
@@ -197,6 +226,11 @@ class Certificate:
 
 def _mechanism_line(m: Mechanism) -> str:
     return f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
+
+
+def _power(step: float) -> str:
+    """A power of two in words."""
+    return f"2^{round(math.log2(step))}"
 
 
 def _in_words(epsilon: float, delta: float) -> str:

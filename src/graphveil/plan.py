@@ -15,6 +15,7 @@ from graphveil import validate
 from graphveil.accounting import Composition, Gaussian, Loss, RandomizedResponse, SampledGaussian
 from graphveil.accounting.calibration import least_factor, search_factor
 from graphveil.errors import InvalidInput
+from graphveil.lattice import SAMPLER_DELTA
 from graphveil.levels import Edge, Level, Public, check_size, with_unit
 
 Kind = Literal["training", "unlabelled"]
@@ -290,7 +291,8 @@ class Plan:
 
     @property
     def _delta_of_each(self) -> float:
-        return self.delta / self.alternatives
+        """What is left for each branch after the distance of the noise from ideal noise (docs/theory.md, 8.2)."""
+        return (self.delta - SAMPLER_DELTA) / self.alternatives
 
     def turned(self) -> Plan:
         """The other branch alone: what comes before the choice, the choice, and `otherwise`."""

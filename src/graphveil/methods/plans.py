@@ -473,7 +473,8 @@ def _own_row(level: Level, facts: PublicFacts) -> ByKind:
 def _training(name: str, group: ByKind, facts: PublicFacts, settings: Settings, source: str) -> ClippedTraining:
     rate = 1.0
     if settings.batch_size is not None:
-        rate = min(1.0, settings.batch_size / facts.train_nodes)
+        # A multiple of 2^-40, which a uniform number of 52 bits is below with exactly this probability.
+        rate = min(1.0, math.ceil(settings.batch_size / facts.train_nodes * 2.0**40) * 2.0**-40)
     steps = settings.steps or steps_for(None)
     return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip)
 
