@@ -22,6 +22,7 @@ def directed() -> Graph:
 # Private training of W, tables that are drawn, rows that are sampled, features alone; with degrees that are promised.
 CASES = {
     "trained": lambda: (graph(), gv.DPDGC(K1, 8.0, seed=0, steps=6, hidden=16, table="trained")),
+    "joined": lambda: (directed(), gv.DPDGC(K1, 8.0, seed=0, steps=6, table="labels+degrees")),
     "tables": lambda: (directed(), gv.DPDGC(K1, 8.0, seed=0, steps=6, table="readers+neighbors+degrees+posteriors")),
     "node": lambda: (graph(), gv.DPDGC(gv.Node(max_degree=40), 8.0, seed=3, steps=6, table="labels")),
     "sampled": lambda: (graph(), gv.DPDGC(K1, 8.0, 1e-3, seed=0, steps=3, hidden=16, table="trained", batch_size=90)),

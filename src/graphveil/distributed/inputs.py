@@ -36,7 +36,7 @@ class ShardedTarget(Target):
 
     def blocks(self, rows_at_once: int) -> Sequence[torch.Tensor]:
         """As many for every process, because blocks are exchanged; some may be empty."""
-        size = max(2, ROWS_AT_ONCE // len(self.of))
+        size = max(1, ROWS_AT_ONCE // len(self.of))
         return [self.train[low : low + size] for low in range(0, max(self.of), size)]
 
     @property

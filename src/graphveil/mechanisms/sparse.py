@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
+from graphveil.mechanisms.rowwise import Linear
 from graphveil.mechanisms.sums import row_sums
 
 # Rows times a table, in float64, into the third argument or into a new tensor.
@@ -250,4 +251,4 @@ def linear(inputs: Rows, outputs: int) -> nn.Module:
         return inputs.layer(outputs)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Initializing zero-element tensors is a no-op", UserWarning)
-        return nn.Linear(int(inputs.shape[1]), outputs)
+        return Linear(int(inputs.shape[1]), outputs)

@@ -13,6 +13,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
+from graphveil.mechanisms.rowwise import Linear
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows, dense
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
@@ -23,8 +24,8 @@ class OneLayerSage(nn.Module):
 
     def __init__(self, inputs: int, width: int, classes: int) -> None:
         super().__init__()
-        self.own, self.read = nn.Linear(inputs, width), nn.Linear(inputs, width)
-        self.out = nn.Linear(width, classes)
+        self.own, self.read = Linear(inputs, width), Linear(inputs, width)
+        self.out = Linear(width, classes)
 
     def forward(self, own: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
         return self.out(functional.selu(self.own(own) + self.read(read)))

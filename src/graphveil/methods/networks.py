@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from graphveil.errors import InvalidInput
+from graphveil.mechanisms.rowwise import Linear, times
 from graphveil.mechanisms.sparse import Rows, SparseRows, linear
 
 
@@ -37,7 +38,7 @@ class Perceptron(nn.Module):
     def __init__(self, inputs: Rows, widths: Sequence[int], dropout: float = 0.0) -> None:
         super().__init__()
         self.first = linear(inputs, widths[0])
-        self.rest = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.rest = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Rows) -> torch.Tensor:
@@ -66,7 +67,7 @@ class Embedding(nn.Module):
         self.register_buffer("head", nn.init.orthogonal_(torch.empty(width, classes)))
 
     def forward(self, rows: SparseRows) -> torch.Tensor:
-        return self.dropout(functional.selu(self.layer(rows))) @ self.head
+        return times(self.dropout(functional.selu(self.layer(rows))), self.head)
 
 
 class LinkxHead(nn.Module):
@@ -75,8 +76,8 @@ class LinkxHead(nn.Module):
     def __init__(self, features: Rows, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.features = linear(features, width)
-        self.mix = nn.Linear(2 * width, width)
-        self.out = nn.Linear(width, classes)
+        self.mix = Linear(2 * width, width)
+        self.out = Linear(width, classes)
         self.dropout = Dropout(dropout)
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
@@ -90,8 +91,8 @@ class HopsHead(nn.Module):
 
     def __init__(self, hops: int, inputs: int, width: int, classes: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(inputs, width) for _ in range(hops))
-        self.out = nn.Linear(hops * width, classes)
+        self.maps = nn.ModuleList(Linear(inputs, width) for _ in range(hops))
+        self.out = Linear(hops * width, classes)
         self.dropout = Dropout(dropout)
 
     def forward(self, hops: torch.Tensor) -> torch.Tensor:
@@ -107,7 +108,7 @@ class Fusion(nn.Module):
 
     def __init__(self, classes: int, width: int) -> None:
         super().__init__()
-        self.out = nn.Linear(classes + width, classes)
+        self.out = Linear(classes + width, classes)
         with torch.no_grad():
             tables = 1 + width // classes
             self.out.weight.zero_()

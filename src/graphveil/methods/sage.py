@@ -16,6 +16,7 @@ from graphveil.graph.graph import Direction
 from graphveil.levels import Public
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.edges import randomized_edges
+from graphveil.mechanisms.rowwise import Linear
 from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
@@ -30,7 +31,7 @@ class MeanSage(nn.Module):
     def __init__(self, features: Rows, means: Rows, width: int, classes: int, dropout: float) -> None:
         super().__init__()
         self.own, self.read = linear(features, width), linear(means, width)
-        self.own_out, self.read_out = nn.Linear(width, classes), nn.Linear(width, classes)
+        self.own_out, self.read_out = Linear(width, classes), Linear(width, classes)
         self.dropout = Dropout(dropout)
 
     def hidden(self, features: Rows, means: Rows) -> torch.Tensor:

@@ -43,7 +43,7 @@ class Target:
 
     def blocks(self, rows_at_once: int) -> Sequence[torch.Tensor]:
         """The training nodes, so many at a time."""
-        return in_blocks(self.train, rows_at_once)
+        return self.train.split(rows_at_once)
 
     @property
     def validates(self) -> bool:
@@ -67,15 +67,6 @@ class Target:
     def held_out(self, fold: int, folds: int) -> slice:
         """The places in that order that a fold leaves out."""
         return slice(fold, None, folds)
-
-
-def in_blocks(rows: torch.Tensor, at_once: int) -> list[torch.Tensor]:
-    """So many rows at a time, and never a single one after others: a product of one row is another routine, which may
-    round otherwise."""
-    blocks = list(rows.split(at_once))
-    if len(blocks) > 1 and len(blocks[-1]) == 1:
-        blocks[-2:] = [torch.cat(blocks[-2:])]
-    return blocks
 
 
 def train_freely(

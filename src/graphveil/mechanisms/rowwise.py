@@ -1,0 +1,59 @@
+"""Linear layers whose result for a row does not depend on how many rows there are, or on the row's place among them.
+
+A matrix product may be computed by other routines for other shapes, and then differs in its last bits: rows at odd
+places, few rows, few columns. Training on several processes divides rows in other ways than training on one, and must
+give the same bits. Products of at least 16 columns and 8 rows are computed alike for each row (tested); smaller ones
+are filled up with zeros.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+_LEAST_ROWS, _LEAST_COLUMNS = 8, 16
+
+
+def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """rows @ matrix."""
+    count, columns = len(rows), matrix.shape[1]
+    if columns < _LEAST_COLUMNS:
+        matrix = functional.pad(matrix, (0, _LEAST_COLUMNS - columns))
+    if count < _LEAST_ROWS:
+        rows = functional.pad(rows, (0, 0, 0, _LEAST_ROWS - count))
+    return (rows @ matrix)[:count, :columns]
+
+
+class _Product(torch.autograd.Function):
+    """`product` whose gradient for the rows is such a product too."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(rows, matrix)
+        return product(rows, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        rows, matrix = ctx.saved_tensors
+        (gradient,) = gradients
+        of_rows, of_matrix = ctx.needs_input_grad
+        return (
+            product(gradient, matrix.T) if of_rows else None,
+            rows.T @ gradient if of_matrix else None,
+        )
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """rows @ matrix with gradients for both."""
+    found: torch.Tensor = _Product.apply(rows, matrix)
+    return found
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, row by row."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return times(input, self.weight.T) + self.bias
