@@ -13,9 +13,9 @@ from graphveil import validate
 from graphveil.audit import black_box, bounds
 from graphveil.audit.end_to_end import best_score, run_trials
 from graphveil.audit.mechanism import attack_name, play
-from graphveil.audit.one_run import one_run_scores
+from graphveil.audit.one_run import NOT_BY_READERS, one_run_scores
 from graphveil.audit.pairs import adjacent_graphs, small_part
-from graphveil.audit.subject import KIND, Subject
+from graphveil.audit.subject import Subject
 from graphveil.audit.twins import Twin, twin_named
 from graphveil.audit.verdict import AuditReport, Finding
 from graphveil.errors import InvalidInput
@@ -156,8 +156,7 @@ class Task:
 def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int | None) -> list[Finding]:
     """The cheap audits: every mechanism of a plan against its own epsilon, and all of them together."""
     groups = [[mechanism] for mechanism in subject.charged()]
-    if len(groups) > 1:
-        groups.append(subject.charged())
+    groups += [branch for branch in subject.branches() if len(branch) > 1]
     each = 1 - (1 - confidence) / max(1, len(groups))
     rng = np.random.default_rng(seed)
     return [_mechanism_task(subject, group, trials).run(int(rng.integers(2**52)), each) for group in groups]
@@ -214,10 +213,11 @@ def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tupl
     for name in ("release", "table", "gradient", "response"):
         if name in attacks and not any(attack_name(mechanism) == name for mechanism in charged):
             skipped.append(f"{name}: {case.cls.method} has no such mechanism here")
-    if ("joint" in attacks and len(charged) > 1) or ("joint" in attacks and charged and not tasks):
-        tasks.append(_mechanism_task(subject, charged, canaries))
+    if "joint" in attacks:
+        together = [branch for branch in subject.branches() if len(branch) > 1 or (branch and not tasks)]
+        tasks += [_mechanism_task(subject, branch, canaries) for branch in together]
     sampled = any(isinstance(m, ClippedTraining) and m.sampling_rate < 1 for m in charged)
-    released = any(isinstance(m, GaussianRelease) and m.name != "neighbors" for m in charged)
+    released = any(isinstance(m, GaussianRelease) and m.name not in NOT_BY_READERS for m in charged)
     if "one-run" in attacks:
         if released and not sampled and _room(case) >= 40:
             tasks.append(Task(lambda seed, each: _one_run(case, subject, seed, each)))
@@ -267,7 +267,7 @@ def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
     pair = adjacent_graphs(small.graph, small.level, seed, validation=validation)
     plan = small.plan()
     trials = run_trials(small.model, pair, fits, seed, small.make_ledger, replay=not validation)
-    claim = plan.composition(KIND)
+    claim = small.subject().whole_claim()
     name, scores = best_score(trials, plan.delta, each, claim)
     bound = bounds.lower_bound(scores, plan.delta, each, claim)
     target = f"{fits} fits by {name}"

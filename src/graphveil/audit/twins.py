@@ -67,7 +67,8 @@ def twin_named(name: str) -> Twin:
 
 
 def _changed(plan: Plan, change: Callable[[Mechanism], Mechanism]) -> Plan:
-    return replace(plan, mechanisms=tuple(change(mechanism) for mechanism in plan.mechanisms))
+    branches = (tuple(change(mechanism) for mechanism in part) for part in (plan.mechanisms, plan.otherwise))
+    return replace(plan, **dict(zip(("mechanisms", "otherwise"), branches, strict=True)))
 
 
 def for_rows_of_1e_8(plan: Plan) -> Plan:
