@@ -1,7 +1,7 @@
 """Does a released sum move by more than its sensitivity, because a machine adds with rounding?
 
-A sensitivity is proved for real numbers. A float32 sum is rounded at every addition, relative to the partial sum, not to
-the sensitivity, so that a graph can be chosen in which one link moves a sum by several times what was proved. This
+A sensitivity is proved for real numbers. A float32 sum is rounded at every addition, relative to the partial sum and
+not to the sensitivity: a graph can be chosen in which one link moves a sum by several times what was proved. This
 attack builds such pairs of adjacent graphs, runs the method itself on both with the outcomes of all earlier draws held
 fixed, and compares what each run puts into the ledger. No noise is involved and no statistics: a movement above the
 sensitivity is a violation.
@@ -85,6 +85,12 @@ class Target:
         if not isinstance(self.level, Node):
             tables.insert(1, "readers")
         return [{"table": table} for table in tables]
+
+    def ledgers(self, plan: Plan) -> list[MakeLedger]:
+        """Where a plan branches, one ledger for each outcome of the choice: both are possible on every graph."""
+        if not plan.otherwise:
+            return [self.make_ledger]
+        return [partial(_decided, outcome, self.make_ledger) for outcome in (True, False)]
 
     @property
     def promises(self) -> bool:
@@ -335,19 +341,17 @@ def _hubs(
     kinds = 5 * np.random.default_rng(seed).normal(size=(2, 3))
     features = np.concatenate([kinds, -kinds])[np.arange(shape.nodes) % 4]
     features[0] *= 1e3
+    if "cancelling" in families:
+        yield from _compare(target, shape.pair(np.sort(labels), features, shape.crowd), shape, "cancelling", seed)
+    if "powers of two" not in families:
+        return
+    # What is multiplied, row by row: each node reads one other.
     plain = shape.matching(labels, features)
     make = shape.maker(plain.before)
-    for outcome in _outcomes(make().plan(plain.before)):
-        make_ledger = partial(_decided, outcome, target.make_ledger) if outcome is not None else target.make_ledger
-        each = replace(target, make_ledger=make_ledger)
-        if "cancelling" in families:
-            ordered = np.sort(labels)
-            yield from _compare(each, shape.pair(ordered, features, shape.crowd), shape, "cancelling", seed)
-        if "powers of two" not in families:
-            continue
+    partner = np.minimum(np.arange(shape.nodes) ^ 1, shape.nodes - 1)
+    for make_ledger in target.ledgers(make().plan(plain.before)):
         recorder, _ = recorded_fit(make, plain.before, seed, make_ledger)
         turned = replayed_fit(make, plain.after, recorder, plain.own)
-        partner = np.minimum(np.arange(shape.nodes) ^ 1, shape.nodes - 1)
         tried: set[bytes] = set()
         for entry, after in zip(recorder.entries, turned.given, strict=True):
             if not isinstance(recorder.plan[entry.name], GaussianRelease) or len(entry.given) != shape.nodes:
@@ -365,17 +369,18 @@ def _hubs(
 
 
 def _compare(target: Target, pair: AdjacentGraphs, shape: _Shape, family: str, seed: int) -> Iterator[Movement]:
-    """A recorded fit on one graph and a replayed one on the other."""
+    """A recorded fit on one graph and a replayed one on the other; for each branch of the plan."""
     make = shape.maker(pair.before)
-    try:
-        recorder, _ = recorded_fit(make, pair.before, seed, target.make_ledger)
-        replayed = replayed_fit(make, pair.after, recorder, pair.own)
-    except InvalidInput as error:
-        if error.field != "value":  # what a ledger refuses to release
-            raise
-        yield Movement("the fit", family, 0.0, math.inf, pair.before.num_nodes, int(pair.before.to_scipy().nnz))
-        return
-    yield from _moved(recorder, [entry.given for entry in recorder.entries], replayed.given, pair, family)
+    for make_ledger in target.ledgers(make().plan(pair.before)):
+        try:
+            recorder, _ = recorded_fit(make, pair.before, seed, make_ledger)
+            replayed = replayed_fit(make, pair.after, recorder, pair.own)
+        except InvalidInput as error:
+            if error.field != "value":  # what a ledger refuses to release
+                raise
+            yield Movement("the fit", family, 0.0, math.inf, pair.before.num_nodes, int(pair.before.to_scipy().nnz))
+            continue
+        yield from _moved(recorder, [entry.given for entry in recorder.entries], replayed.given, pair, family)
 
 
 def _moved(
@@ -509,11 +514,6 @@ def _flipped_bits(target: Target, seed: int) -> list[Movement]:
     moved = abs(answers[0] - answers[1]).sum() / (2 if paired else 1)
     entries = int(pair.before.to_scipy().nnz)
     return [Movement("edges", "one bit", plan["edges"].sensitivity.worst, float(moved), shape.nodes, entries)]
-
-
-def _outcomes(plan: Plan) -> tuple[bool | None, ...]:
-    """What a choice may come to: both are possible on every graph, so both branches have to hold."""
-    return (True, False) if plan.otherwise else (None,)
 
 
 def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> Ledger:
