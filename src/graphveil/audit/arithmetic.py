@@ -525,10 +525,8 @@ def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSo
         got = draw(name, value)
         if name != "choice":
             return got
-        nodes = plan.facts.train_nodes
-        sums = torch.full_like(got, 0.9 * nodes if outcome else 0.0)
+        sums = torch.full_like(got, 1e6 * plan.facts.train_nodes if outcome else 0.0)
         if not plan.facts.directed:
-            sums[-1] = nodes if outcome else 0.0
             sums /= torch.tensor(neighbor_margin_units(plan.level), dtype=got.dtype)
         return sums
 

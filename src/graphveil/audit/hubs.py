@@ -15,7 +15,9 @@ import numpy as np
 # Tables with at most so many different values in a column are attacked by sequences of values.
 _FEW = 6
 _POWERS = 2
-_COLUMNS = 3
+_COLUMNS = 2
+# A sequence is judged by what it does when it is repeated so often.
+_AHEAD = 8
 _PLACES = range(-1, 3)
 
 
@@ -25,10 +27,9 @@ def chosen_readers(rows: np.ndarray, start: np.ndarray, other: np.ndarray) -> np
     One column is attacked, that in which most is gained; without rows of both signs in any, all rows are read.
     """
     best, found = 0.0, np.arange(len(rows))
-    for column in np.argsort(-np.abs(other - start), kind="stable")[:_COLUMNS]:
-        values = rows[:, column].astype(np.float32)
-        sign = np.float32(1.0 if values[values > 0].sum() >= -values[values < 0].sum() else -1.0)
-        values = sign * values
+    columns = np.argsort(-np.abs(other - start), kind="stable")[:_COLUMNS]
+    for column, sign in product(columns, (np.float32(1), np.float32(-1))):
+        values = sign * rows[:, column].astype(np.float32)
         if other[column] != start[column] and (values > 0).any() and (values < 0).any():
             first, second = (sign * np.float32(begin[column]) for begin in (start, other))
             drive = _by_sequences if len(np.unique(values)) <= _FEW else _greedy
@@ -73,12 +74,12 @@ def _driven(sums: np.ndarray, power: float, places: dict[float, list[int]], lead
     here = read[-1] + 1
     while True:
         then = np.repeat(sums[:, None], len(steps), axis=1)
-        for column in steps.T:
+        for column in np.tile(steps.T, (_AHEAD, 1)):
             then = then + column
         apart = np.abs(then[1].astype(np.float64) - then[0])
         centred = np.abs((then[0].astype(np.float64) + then[1]) / 2 - power)
         score = np.where(centred <= apart / 2, apart, -centred)  # with the power between them
-        chosen = sequences[int(np.argmax(score))]
+        chosen = np.tile(sequences[int(np.argmax(score))], _AHEAD // 2)
         places_read = []
         for value in chosen[chosen != 0].tolist():
             at = bisect_left(places[value], here)
