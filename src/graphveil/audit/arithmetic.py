@@ -20,10 +20,10 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.canaries import canary_of
+from graphveil.audit.canaries import canary_of, hides_own_row
 from graphveil.audit.end_to_end import MakeModel, recorded_fit, replayed_fit
 from graphveil.audit.hubs import chosen_readers
-from graphveil.audit.instruments import Recorder, hides_own_row
+from graphveil.audit.instruments import Recorder, Replay
 from graphveil.audit.pairs import AdjacentGraphs
 from graphveil.audit.subject import MakeLedger, held_at
 from graphveil.audit.verdict import Movement
@@ -36,7 +36,7 @@ from graphveil.methods import training
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
-from graphveil.plan import GaussianRelease, Kind, Plan, PublicFacts, Responses
+from graphveil.plan import ClippedTraining, GaussianRelease, Kind, Plan, PublicFacts, Responses
 from graphveil.sensitivity import neighbor_margin_units
 
 # Nodes of a graph with hubs: the construction that docs/audit.md describes has 44,199.
@@ -471,7 +471,8 @@ def _not_finite(target: Target, shape: _Shape, seed: int) -> Iterator[Movement]:
 
 
 def _same_graph(target: Target, seed: int, scale: float) -> Iterator[Movement]:
-    """One graph, other threads and other blocks of rows: exact sums differ by 0. What differs is no leak by itself."""
+    """One graph, other threads, blocks of rows and orders of nodes: exact sums differ by 0. A difference is no leak by
+    itself, so it has no claim to break."""
     shape = _Shape(target, target.directions()[0], max(300, int(scale * NODES)), target.variants()[0])
     labels = cycle_labels(shape.nodes)
     features = np.random.default_rng(seed).normal(size=(shape.nodes, 3))
@@ -480,12 +481,43 @@ def _same_graph(target: Target, seed: int, scale: float) -> Iterator[Movement]:
     recorder, _ = recorded_fit(make, pair.before, seed, target.make_ledger)
     if not recorder.entries:
         return
+    runs = []
     for threads, rows in ((1, 1000), (2, 4096), (2, shape.nodes)):
         with _other_blocks(threads, rows):
-            again = replayed_fit(make, pair.before, recorder, None).given
+            runs.append(("other blocks", replayed_fit(make, pair.before, recorder, None).given))
+    if protects_attributes(shape.level) and "embedding" not in recorder.used:  # else a node's place draws its weights
+        order = np.random.default_rng(seed).permutation(shape.nodes)
+        replay = partial(_Reordered, order=torch.from_numpy(order))
+        moved = _reordered(pair.before, order)
+        runs.append(("other order", replayed_fit(make, moved, recorder, None, replay).given))
+    for family, again in runs:
         for entry, theirs in zip(recorder.entries, again, strict=True):
             apart = float((entry.given.double() - theirs.double()).abs().max())
-            yield Movement(entry.name, "same graph", None, apart, shape.nodes, int(pair.before.to_scipy().nnz))
+            yield Movement(entry.name, family, None, apart, shape.nodes, int(pair.before.to_scipy().nnz))
+
+
+class _Reordered(Replay):
+    """Plays a run back on the same graph with its nodes in another order: `order` lists them by their new place."""
+
+    def __init__(self, recorded: Recorder, own: int | None, order: torch.Tensor) -> None:
+        super().__init__(recorded, own)
+        self._order = order
+
+    def _next(self, name: str, given: torch.Tensor) -> torch.Tensor:
+        by_node = not isinstance(self.plan[name], ClippedTraining) and len(given) == len(self._order)
+        if not by_node:
+            return super()._next(name, given)
+        first = torch.empty_like(given)
+        first[self._order] = given
+        return super()._next(name, first)[self._order]
+
+
+def _reordered(graph: Graph, order: np.ndarray) -> Graph:
+    place = np.argsort(order)
+    links = place[np.stack(graph.to_scipy().tocoo().coords)]
+    features = graph.features[torch.from_numpy(order)].numpy()
+    classes = graph.num_classes
+    return _graph_of(links, graph.labels.numpy()[order], features, directed=graph.directed, classes=classes)
 
 
 @contextmanager

@@ -123,13 +123,19 @@ def recorded_fit(
     return books[0], model
 
 
-def replayed_fit(make_model: MakeModel, graph: Graph, recorded: Recorder, own: int | None) -> Replay:
+def replayed_fit(
+    make_model: MakeModel,
+    graph: Graph,
+    recorded: Recorder,
+    own: int | None,
+    replay: Callable[[Recorder, int | None], Replay] = Replay,
+) -> Replay:
     """What a fit on this graph puts into the ledger when it gets what the recorded one got."""
     books: list[Replay] = []
 
     def book(plan: Plan, source: NoiseSource) -> Ledger:
         del plan, source
-        books.append(Replay(recorded, own))
+        books.append(replay(recorded, own))
         return books[-1]
 
     with executing(book):
