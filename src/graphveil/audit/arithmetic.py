@@ -426,6 +426,7 @@ def _shared_readers(target: Target, options: dict[str, Any], seed: int, scale: f
     canary, _ = canary_of(plan, mechanism, held_at)
     read = np.flatnonzero(canary.before.any(0) | canary.after.any(0))
     nodes = canary.size + readers
+    turned = canary.labels_after if protects_attributes(level) else canary.labels
     for part in (1.0, 0.83, 0.71):
         crowd = np.arange(canary.size, canary.size + int(part * readers))
         more = np.stack([np.repeat(crowd, len(read)), np.tile(read, len(crowd))])
@@ -436,7 +437,7 @@ def _shared_readers(target: Target, options: dict[str, Any], seed: int, scale: f
                 np.ones((nodes, 3)),
                 directed=True,
             )
-            for links, labels in ((canary.before, canary.labels), (canary.after, canary.labels_after))
+            for links, labels in ((canary.before, canary.labels), (canary.after, turned))
         )
         shape = _Shape(target, True, nodes, options)
         yield from _compare(target, AdjacentGraphs(before, after, 0), shape, "shared readers", seed)
