@@ -25,6 +25,7 @@ LEVELS = [
 ]
 SUPPORTED = {
     "dpdgc": LEVELS,
+    "auto": LEVELS,
     "gap": LEVELS,
     "mlp": LEVELS,
     "sage": LEVELS[:1],
@@ -61,7 +62,9 @@ def test_every_method_at_every_level(graph, method, level, batch_size):
     else:
         assert certificate.epsilon <= 4.0
         # Exactly what was planned, no more and no less: the ledger would not have certified otherwise.
-        assert certificate.mechanisms == model.plan(graph).mechanisms
+        plan = model.plan(graph)
+        branches = [plan, plan.turned()] if plan.otherwise else [plan]
+        assert certificate.mechanisms in [branch.mechanisms for branch in branches]
     probabilities = model.predict_proba()
     assert probabilities.shape == (400, 2)
     assert np.isfinite(probabilities).all()

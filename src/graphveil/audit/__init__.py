@@ -13,7 +13,7 @@ from graphveil.audit.bounds import Bound, gaussian_bound, lower_bound, one_run_b
 from graphveil.audit.run import ATTACKS, audit
 from graphveil.audit.scores import Scores
 from graphveil.audit.twins import TWINS, Twin
-from graphveil.audit.verdict import AuditReport, Finding
+from graphveil.audit.verdict import AuditReport, Finding, Movement
 
 __all__ = [
     "ATTACKS",
@@ -21,6 +21,7 @@ __all__ = [
     "AuditReport",
     "Bound",
     "Finding",
+    "Movement",
     "Scores",
     "Twin",
     "audit",

@@ -48,7 +48,26 @@ class Bound:
     false_positive_rate: float
 
 
-def lower_bound(scores: Scores, delta: float, confidence: float, claim: Composition | None = None) -> Bound:
+@dataclass(frozen=True)
+class Branches:
+    """The claim of a plan that branches: one of several compositions, by what was released so far.
+
+    docs/theory.md, section 4.5: its delta at every epsilon is at most the sum of theirs.
+    """
+
+    each: tuple[Composition, ...]
+
+    def delta(self, epsilon: float) -> float:
+        return min(1.0, sum(composition.delta(epsilon) for composition in self.each))
+
+    def epsilon(self, delta: float) -> float:
+        return max(composition.epsilon(delta / len(self.each)) for composition in self.each)
+
+
+Claim = Composition | Branches
+
+
+def lower_bound(scores: Scores, delta: float, confidence: float, claim: Claim | None = None) -> Bound:
     """The bound that promises most for this claim, settled before the held-out trials are looked at.
 
     Formal guarantee: if every trial is dominated by `claim` (without one: is (epsilon, delta)-indistinguishable under
@@ -63,7 +82,7 @@ def lower_bound(scores: Scores, delta: float, confidence: float, claim: Composit
     return test.bound(rest, delta, confidence)
 
 
-def promise(scores: Scores, delta: float, confidence: float, claim: Composition | None = None) -> float:
+def promise(scores: Scores, delta: float, confidence: float, claim: Claim | None = None) -> float:
     """What the selection trials promise: for choosing between scores without looking at the held-out trials."""
     chosen, _ = _split(scores)
     kinds = ["threshold"] if claim is None else ["gaussian", "threshold"]
@@ -89,7 +108,7 @@ def gaussian_bound(scores: Scores, delta: float, confidence: float) -> Bound:
     return test.bound(rest, delta, confidence)
 
 
-def claim_bound(scores: Scores, delta: float, confidence: float, claim: Composition) -> Bound:
+def claim_bound(scores: Scores, delta: float, confidence: float, claim: Claim) -> Bound:
     """The claim's own trade-off between errors, with all of its losses stretched until the observed rates fit.
 
     A mechanism dominated by a symmetric pair with profile delta(.) satisfies TPR <= e^x FPR + delta(x) and
@@ -234,15 +253,17 @@ def _epsilon(
     return np.asarray(np.maximum(mu, 0.0) / best * gaussian_epsilon(best, delta))
 
 
-def is_gaussian(claim: Composition) -> bool:
-    """Whether everything together is one Gaussian mechanism: no sampling, no responses."""
-    return all(
+def is_gaussian(claim: Claim) -> bool:
+    """Whether everything together is one Gaussian mechanism: no branches, no sampling, no responses."""
+    return isinstance(claim, Composition) and all(
         isinstance(loss, Gaussian) or (isinstance(loss, SampledGaussian) and loss.sampling_rate == 1)
         for loss in claim.losses
     )
 
 
-def _stretched(claim: Composition, by: float) -> Composition:
+def _stretched(claim: Claim, by: float) -> Claim:
+    if isinstance(claim, Branches):
+        return Branches(tuple(Composition(tuple(_stretch(loss, by) for loss in one.losses)) for one in claim.each))
     return Composition(tuple(_stretch(loss, by) for loss in claim.losses))
 
 
@@ -252,7 +273,7 @@ def _stretch(loss: Loss, by: float) -> Loss:
     return loss.scaled(1 / by)
 
 
-def _fits(claim: Composition, low: float, high: float) -> bool:
+def _fits(claim: Claim, low: float, high: float) -> bool:
     """Whether a hit rate of `low` at an alarm rate of `high` is possible under this claim."""
     steepest = max(math.log(low / high), math.log((1 - high) / (1 - low)) if low < 1 else 0.0)
     return all(

@@ -16,6 +16,7 @@ import torch
 from scipy.optimize import brentq
 
 from graphveil import sensitivity
+from graphveil.audit.choice_pairs import choice_sums
 from graphveil.levels import Edge, KNeighbor, Level, Node
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.tables import neighbor_label_counts
@@ -123,9 +124,9 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
             found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
         )
     if mechanism.name == "choice":
-        return _moved_sums(mechanism.sensitivity.worst), lambda found: found.table
+        return _moved_sums(*choice_sums(plan)), lambda found: found.table
     if mechanism.name == "posteriors":
-        return _turned_opinion(), lambda found: found.table
+        return _turned_opinion(), lambda found: torch.softmax(found.table, dim=1)
     if mechanism.name in ("release", "readers") or isinstance(level, Edge):
         moved = sensitivity.product_rows(level, 1.0, nodes)
         if not hides_own_row(plan, mechanism.name):
@@ -185,18 +186,19 @@ def _plain(before: np.ndarray, after: np.ndarray, own: int | None) -> Canary:
     return Canary(before, after, labels, labels, table, table, own)
 
 
-def _moved_sums(distance: float) -> Canary:
-    """Sums over all nodes, moved as far as they are said to move; a search in tests/privacy asks whether they can."""
+def _moved_sums(before: torch.Tensor, after: torch.Tensor) -> Canary:
+    """Sums over all nodes of a graph: one row, of what the method releases before and after a change."""
     alone = np.zeros((1, 1), dtype=int)
     canary = _plain(alone, alone, own=None)
-    return replace(canary, table=0 * canary.table, table_after=distance * canary.table)
+    return replace(canary, table=before[None].numpy(), table_after=after[None].numpy())
 
 
 def _turned_opinion() -> Canary:
-    """A node whose attributes speak for one class, then for another (docs/theory.md, section 5.2)."""
+    """A node about which the classifier is sure, first of one class, then of another (docs/theory.md, section 5.2)."""
     alone = np.zeros((1, 1), dtype=int)
     canary = _plain(alone, alone, own=None)
-    return replace(canary, table_after=canary.table[:, ::-1].copy())
+    sure = 200 * canary.table
+    return replace(canary, table=sure, table_after=sure[:, ::-1].copy())
 
 
 def _turned_row(degree: int) -> Canary:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from graphveil.accounting import Composition
 from graphveil.audit import bounds
+from graphveil.audit.bounds import Claim
+from graphveil.audit.canaries import hides_own_row
 from graphveil.audit.instruments import Recorder, Replay, executing, log_likelihood_ratio
 from graphveil.audit.pairs import AdjacentGraphs
 from graphveil.audit.scores import Scores, toss
@@ -73,7 +74,7 @@ def run_trials(
     make_model = planned_once(make_model, pair.before)
     coins = toss(count, rng)
     ratios: list[float] | None = [] if replay else None
-    views: dict[str, list[np.ndarray]] = {}
+    seen: list[dict[tuple[str, str], np.ndarray]] = []
     for coin in coins:
         graph = pair.after if coin else pair.before
         recorder, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger)
@@ -82,10 +83,8 @@ def run_trials(
             ratios.append(log_likelihood_ratio(recorder, heads, tails, pair.own))
         else:
             ratios = None
-        for name, view in _views(recorder, model, pair).items():
-            views.setdefault(name, []).append(view)
-    stacked = {name: np.stack(rows) for name, rows in views.items()}
-    return Trials(coins, None if ratios is None else np.array(ratios), stacked)
+        seen.append(_seen(recorder, model, pair))
+    return Trials(coins, None if ratios is None else np.array(ratios), _views(seen))
 
 
 def planned_once(make_model: MakeModel, graph: Graph) -> MakeModel:
@@ -100,7 +99,7 @@ def planned_once(make_model: MakeModel, graph: Graph) -> MakeModel:
     return make
 
 
-def best_score(trials: Trials, delta: float, confidence: float, claim: Composition | None) -> tuple[str, Scores]:
+def best_score(trials: Trials, delta: float, confidence: float, claim: Claim | None) -> tuple[str, Scores]:
     """The score that promises most on the part of the trials that the bound does not look at."""
     found = trials.scores()
     if not found:
@@ -124,13 +123,19 @@ def recorded_fit(
     return books[0], model
 
 
-def replayed_fit(make_model: MakeModel, graph: Graph, recorded: Recorder, own: int | None) -> Replay:
+def replayed_fit(
+    make_model: MakeModel,
+    graph: Graph,
+    recorded: Recorder,
+    own: int | None,
+    replay: Callable[[Recorder, int | None], Replay] = Replay,
+) -> Replay:
     """What a fit on this graph puts into the ledger when it gets what the recorded one got."""
     books: list[Replay] = []
 
     def book(plan: Plan, source: NoiseSource) -> Ledger:
         del plan, source
-        books.append(Replay(recorded.plan, recorded, own))
+        books.append(replay(recorded, own))
         return books[-1]
 
     with executing(book):
@@ -138,23 +143,32 @@ def replayed_fit(make_model: MakeModel, graph: Graph, recorded: Recorder, own: i
     return books[0]
 
 
-def _views(recorder: Recorder, model: NodeClassifier, pair: AdjacentGraphs) -> dict[str, np.ndarray]:
-    others = pair.others
-    released, weights = [], []
-    for entry in recorder.entries:
+def _seen(recorder: Recorder, model: NodeClassifier, pair: AdjacentGraphs) -> dict[tuple[str, str], np.ndarray]:
+    """What the adversary saw of one trial: numbers by view and by draw."""
+    found: dict[tuple[str, str], np.ndarray] = {}
+    for place, entry in enumerate(recorder.entries):
         mechanism = recorder.plan[entry.name]
         if isinstance(mechanism, GaussianRelease):
-            released.append(entry.got[torch.from_numpy(others)].reshape(-1))
+            hidden = pair.own is not None and hides_own_row(recorder.plan, entry.name)
+            got = entry.got[torch.from_numpy(pair.others)] if hidden else entry.got
+            found["released", f"{entry.name} {place}"] = got.double().numpy().ravel()
         elif isinstance(mechanism, ClippedTraining):
-            weights.append(entry.got)
-    views = {"predictions": torch.log_softmax(model.logits_.double(), 1).numpy()[others].ravel()}
-    if released:
-        views["released"] = torch.cat(released).double().numpy()
-    if weights:
-        views["weights"] = torch.cat(weights).double().numpy()
+            found["weights", f"{entry.name} {place}"] = entry.got.double().numpy()
+    found["predictions", ""] = torch.log_softmax(model.logits_.double(), 1).numpy()[pair.others].ravel()
     if pair.own is not None:
         asked = [model.predict_on(graph)[pair.own] for graph in (pair.before, pair.after)]
-        views["query"] = np.concatenate(asked).astype(np.float64)
+        found["query", ""] = np.concatenate(asked).astype(np.float64)
+    return found
+
+
+def _views(seen: list[dict[tuple[str, str], np.ndarray]]) -> dict[str, np.ndarray]:
+    """One row per trial. Where a plan branches, what a trial did not draw is zero in its row."""
+    widths = {key: len(part) for trial in seen for key, part in trial.items()}
+    views = {}
+    for name in dict.fromkeys(view for view, _ in widths):
+        parts = [key for key in widths if key[0] == name]
+        rows = [np.concatenate([trial.get(key, np.zeros(widths[key])) for key in parts]) for trial in seen]
+        views[name] = np.stack(rows)
     return views
 
 

@@ -49,7 +49,7 @@ def gradient_scores(subject: Subject, mechanism: ClippedTraining, coins: np.ndar
     )
     signs = torch.from_numpy(np.where(coins, 1.0, -1.0).astype(np.float32))[torch.from_numpy(owners)]
     model = SparseLinear(len(coins), 1)
-    ledger = subject.ledger(seed)
+    ledger = subject.ledger(mechanism.name, seed)
     drawn_as = subject.executed[mechanism.name]
     assert isinstance(drawn_as, ClippedTraining)
     total = np.zeros(len(coins))

@@ -31,10 +31,14 @@ class Entry:
 
 
 class Recorder(Ledger):
-    """Draws through another ledger and writes everything down."""
+    """Draws through another ledger and writes everything down.
+
+    `planned` is the plan before anything was drawn, with both branches; `plan` is the branch that was taken.
+    """
 
     def __init__(self, inner: Ledger) -> None:
-        self.plan, self._inner = inner.plan, inner
+        self.planned = self.plan = inner.plan
+        self._inner = inner
         self.entries: list[Entry] = []
         self.sampled: list[torch.Tensor | None] = []
 
@@ -42,10 +46,18 @@ class Recorder(Ledger):
     def used(self) -> dict[str, int]:
         return self._inner.used
 
+    def turn(self) -> None:
+        self._inner.turn()
+        self.plan = self._inner.plan
+
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        given = value.detach().clone()
         got = self._inner.release(name, value)
-        self.entries.append(Entry(name, value.detach().clone(), got.detach().clone()))
+        self.entries.append(Entry(name, given, got.detach().clone()))
         return got
+
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        return self._inner.release_new_rows(name, value)
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
         self.sampled.append(self._inner.sample(name, rows))
@@ -73,17 +85,21 @@ class Replay(Ledger):
     """Hands out what a recorded run handed out, and writes down what this run puts in.
 
     The row of the replaced node in a release is unknown to the adversary, who puts in what the graph at hand would
-    have there without noise.
+    have there without noise. A plan that branches turns where the recorded run turned: the choice is post-processing of
+    a release, and this run gets the same one.
     """
 
-    def __init__(self, plan: Plan, recorded: Recorder, own: int | None) -> None:
-        self.plan, self._recorded, self._own = plan, recorded, own
+    def __init__(self, recorded: Recorder, own: int | None) -> None:
+        self.plan, self._recorded, self._own = recorded.planned, recorded, own
         self.given: list[torch.Tensor] = []
         self._draws = 0
 
     @property
     def used(self) -> dict[str, int]:
         return {mechanism.name: 0 for mechanism in self.plan.mechanisms}
+
+    def turn(self) -> None:
+        self.plan = self.plan.turned()
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = self._next(name, value).clone()

@@ -22,6 +22,8 @@ from graphveil.mechanisms import Ledger
 from graphveil.plan import GaussianRelease
 
 MOST_CANARIES = 2000
+# Releases in which a canary's readers have no rows of their own.
+NOT_BY_READERS = ("neighbors", "choice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ def one_run_scores(
     counted: set[str] = set()
     for entry, ours, theirs in zip(recorder.entries, with_all, with_none, strict=True):
         mechanism = recorder.plan[entry.name]
-        if not isinstance(mechanism, GaussianRelease) or mechanism.noise == 0 or entry.name == "neighbors":
+        if not isinstance(mechanism, GaussianRelease) or mechanism.noise == 0 or entry.name in NOT_BY_READERS:
             continue
         # Beyond the first hop a reader's row is computed from the replaced node's own, which is not seen.
         if isinstance(level, Edge) or entry.name not in counted:

@@ -21,6 +21,12 @@ _TAILS, _HEADS, _CLAIM, _BOUND = "#4477aa", "#ee6677", "#bbbbbb", "#228833"
 def text_of(report: AuditReport) -> str:
     """The picture in words, for those who cannot see it."""
     shown = _shown(report)
+    if shown is None and report.movements:
+        worst = max(report.movements, key=lambda movement: (movement.claimed is not None, movement.ratio))
+        return (
+            f"Audit of {report.method}, verdict {report.verdict}. The released sum that moved most beside its "
+            f"sensitivity is {worst.mechanism} ({worst.family}): {worst.ratio:.5g} times."
+        )
     if shown is None:
         return f"Audit of {report.method}: no attack on its claim was run."
     heads, tails = shown.scores.heads, shown.scores.tails

@@ -42,7 +42,7 @@ def release_scores(subject: Subject, mechanism: GaussianRelease, coins: np.ndarr
     filtered = step if whiten is None else whiten @ step
     std = max(subject.executed[mechanism.name].noise, 1e-300)  # as the adversary knows it: from the code that runs
     total = torch.zeros(len(coins), dtype=torch.float64)
-    ledger = subject.ledger(seed)
+    ledger = subject.ledger(mechanism.name, seed)
     for _ in range(mechanism.uses):
         Z = subject.publish(ledger.release(mechanism.name, value).reshape(shape))[:, canary.seen]
         total += ((Z - middle) / std * (filtered / std)).sum(dim=(1, 2))

@@ -20,7 +20,7 @@ def response_scores(subject: Subject, mechanism: Responses, coins: np.ndarray, s
     epsilon = subject.executed[mechanism.name].noise
     if mechanism.name == "edges":
         return epsilon * _edge_votes(subject, mechanism, coins, seed)
-    ledger = subject.ledger(seed)
+    ledger = subject.ledger(mechanism.name, seed)
     changed = int(mechanism.changed.of(KIND))
     total = np.zeros(len(coins))
     for _ in range(mechanism.uses):
@@ -41,7 +41,7 @@ def _edge_votes(subject: Subject, mechanism: Responses, coins: np.ndarray, seed:
         here, there = np.concatenate([here, there]), np.concatenate([there, here])
     ones = np.ones(len(here), dtype=np.float32)
     graph = sp.csr_array(sp.coo_array((ones, (here, there)), shape=(nodes, nodes)))
-    answer = randomized_edges(graph, subject.ledger(seed), mechanism.name, paired=paired)
+    answer = randomized_edges(graph, subject.ledger(mechanism.name, seed), mechanism.name, paired=paired)
     votes = 2.0 * answer[rows, columns] - 1
     if both and not paired:
         votes = votes + 2.0 * answer[columns, rows] - 1

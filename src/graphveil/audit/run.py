@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
-from graphveil.audit import black_box, bounds
+from graphveil.audit import arithmetic, black_box, bounds
 from graphveil.audit.end_to_end import best_score, run_trials
 from graphveil.audit.mechanism import attack_name, play
-from graphveil.audit.one_run import one_run_scores
+from graphveil.audit.one_run import NOT_BY_READERS, one_run_scores
 from graphveil.audit.pairs import adjacent_graphs, small_part
-from graphveil.audit.subject import KIND, Subject
+from graphveil.audit.subject import Subject
 from graphveil.audit.twins import Twin, twin_named
-from graphveil.audit.verdict import AuditReport, Finding
+from graphveil.audit.verdict import AuditReport, Finding, Movement
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, csbm
 from graphveil.levels import KNeighbor, Level, Node, Public, with_unit
@@ -28,7 +28,9 @@ from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan
 
 WHITE_BOX = ("release", "table", "gradient", "response", "joint", "one-run", "end-to-end")
 BLACK_BOX = ("links", "membership")
-ATTACKS = WHITE_BOX + BLACK_BOX
+# What an audit runs if nobody says; the arithmetic of sums is attacked by name.
+USUAL = WHITE_BOX + BLACK_BOX
+ATTACKS = (*USUAL, "arithmetic")
 
 CANARIES = 100_000
 FITS = 200
@@ -95,13 +97,16 @@ def audit(
     trials: int | None = None,
     fits: int | None = None,
     confidence: float = 0.95,
+    scale: float = 1.0,
     seed: int | None = None,
     **options: Any,
 ) -> AuditReport:
     """Attack a method at a level with a claimed epsilon, and bound epsilon from below.
 
-    `method` is a name or an estimator that says everything itself. `attacks` are some of `ATTACKS` (all that apply by
-    default), `trials` is the number of canaries of each attack on mechanisms, `fits` that of the end-to-end attack.
+    `method` is a name or an estimator that says everything itself. `attacks` are some of `ATTACKS` (by
+    default all of `USUAL` that apply), `trials` is the number of canaries of each attack on mechanisms, `fits` that of
+    the end-to-end attack. The attack "arithmetic" takes graphs of its own, `scale` times the usual size; alone, it
+    tries `trials` random pairs beside those that it builds.
     `twin` puts a known mistake in (`graphveil.audit.twins`). `options` go to the method. The graph is a built-in cSBM
     unless one is given.
 
@@ -111,22 +116,31 @@ def audit(
     ('consistent', True)
     """
     validate.open_unit("confidence", confidence)
-    canaries = CANARIES if trials is None else validate.count("trials", trials, least=100)
+    validate.positive("scale", scale)
+    alone = attacks is not None and set(attacks) == {"arithmetic"}
+    canaries = CANARIES if trials is None else validate.count("trials", trials, least=1 if alone else 100)
     fits = FITS if fits is None else validate.count("fits", fits, least=40)
     case = _case(method, level, epsilon, graph, delta, twin, options)
     for name in attacks or ():
         if name not in ATTACKS:
             raise InvalidInput("attack", name, f"must be one of {', '.join(ATTACKS)}")
     plan = case.plan()
-    tasks, skipped = _tasks(case, canaries, fits, attacks or ATTACKS)
+    tasks, skipped = _tasks(case, canaries, fits, attacks or USUAL)
     each = 1 - (1 - confidence) / max(1, len(tasks))
     rng = np.random.default_rng(seed)
     findings = [task.run(int(rng.integers(2**52)), each) for task in tasks]
     leaks = []
     for name in BLACK_BOX:
-        if name in (attacks or ATTACKS):
+        if name in (attacks or USUAL):
             leaks += _leaks(case, name, int(rng.integers(2**52)))
-    if attacks and not findings and not leaks:
+    movements: list[Movement] = []
+    if "arithmetic" in (attacks or USUAL):
+        target = arithmetic.Target(case.cls, case.level, case.epsilon, case.options, case.make_ledger)
+        pairs = trials or 0 if alone else 0
+        movements = arithmetic.attack(target, int(rng.integers(2**31)), pairs=pairs, scale=scale)
+        if not movements:
+            skipped.append(f"arithmetic: {case.cls.method} releases nothing here")
+    if attacks and not findings and not leaks and not movements:
         raise InvalidInput("attack", ", ".join(attacks), f"does not apply: {'; '.join(skipped)}")
     certified = plan.epsilon
     asked = case.epsilon if case.epsilon is not None and certified > 0 else certified
@@ -140,6 +154,7 @@ def audit(
         confidence=confidence,
         findings=tuple(findings),
         leaks=tuple(leaks),
+        movements=tuple(movements),
         skipped=() if attacks is None else tuple(skipped),
         twin=case.twin.name if case.twin else None,
         seed=seed,
@@ -156,8 +171,7 @@ class Task:
 def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int | None) -> list[Finding]:
     """The cheap audits: every mechanism of a plan against its own epsilon, and all of them together."""
     groups = [[mechanism] for mechanism in subject.charged()]
-    if len(groups) > 1:
-        groups.append(subject.charged())
+    groups += [branch for branch in subject.branches() if len(branch) > 1]
     each = 1 - (1 - confidence) / max(1, len(groups))
     rng = np.random.default_rng(seed)
     return [_mechanism_task(subject, group, trials).run(int(rng.integers(2**52)), each) for group in groups]
@@ -180,13 +194,13 @@ def _case(
         options = {name: value for name, value in given.items() if name not in ignored} | options
         cls: type[NodeClassifier] = type(method)
     else:
-        if found is not None and method != found.method:
+        if found is not None and not found.replaces and method != found.method:
             raise InvalidInput("method", method, f"the twin {found.name} is one of {found.method}")
         cls = method_class(method)
     if found is not None:
         level, epsilon = level or found.level, epsilon or found.epsilon
-        options = dict(found.options) | options
-        cls = found.estimator or cls
+        options = (dict(found.options) if cls.method == found.method else {}) | options
+        cls = found.applied_to(cls)
     graph = graph if graph is not None else csbm(0.5, n=1000, f=20, seed=0)
     level = with_unit(level if level is not None else KNeighbor(1), graph.directed)
     if epsilon is None and not isinstance(level, Public):
@@ -214,10 +228,11 @@ def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tupl
     for name in ("release", "table", "gradient", "response"):
         if name in attacks and not any(attack_name(mechanism) == name for mechanism in charged):
             skipped.append(f"{name}: {case.cls.method} has no such mechanism here")
-    if ("joint" in attacks and len(charged) > 1) or ("joint" in attacks and charged and not tasks):
-        tasks.append(_mechanism_task(subject, charged, canaries))
+    if "joint" in attacks:
+        together = [branch for branch in subject.branches() if len(branch) > 1 or (branch and not tasks)]
+        tasks += [_mechanism_task(subject, branch, canaries) for branch in together]
     sampled = any(isinstance(m, ClippedTraining) and m.sampling_rate < 1 for m in charged)
-    released = any(isinstance(m, GaussianRelease) and m.name != "neighbors" for m in charged)
+    released = any(isinstance(m, GaussianRelease) and m.name not in NOT_BY_READERS for m in charged)
     if "one-run" in attacks:
         if released and not sampled and _room(case) >= 40:
             tasks.append(Task(lambda seed, each: _one_run(case, subject, seed, each)))
@@ -267,7 +282,7 @@ def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
     pair = adjacent_graphs(small.graph, small.level, seed, validation=validation)
     plan = small.plan()
     trials = run_trials(small.model, pair, fits, seed, small.make_ledger, replay=not validation)
-    claim = plan.composition(KIND)
+    claim = small.subject().whole_claim()
     name, scores = best_score(trials, plan.delta, each, claim)
     bound = bounds.lower_bound(scores, plan.delta, each, claim)
     target = f"{fits} fits by {name}"

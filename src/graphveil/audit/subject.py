@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from graphveil.accounting import Composition
+from graphveil.audit.bounds import Branches, Claim
 from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.networks import normalize_rows
 from graphveil.plan import Kind, Mechanism, Plan
@@ -46,20 +47,29 @@ class Subject:
     def sound(cls, plan: Plan) -> Subject:
         return cls(plan, plan)
 
-    def ledger(self, seed: int | None) -> Ledger:
-        return self.make_ledger(self.executed, NoiseSource(seed))
+    def ledger(self, name: str, seed: int | None) -> Ledger:
+        """A new ledger on the branch of the plan that draws `name`."""
+        ledger = self.make_ledger(self.executed, NoiseSource(seed))
+        if any(mechanism.name == name for mechanism in self.executed.otherwise):
+            ledger.turn()
+        return ledger
+
+    def branches(self) -> list[list[Mechanism]]:
+        """The mechanisms that a replaced training node (or an edge) pays for, for each branch of the plan."""
+        plans = [self.claimed, self.claimed.turned()] if self.claimed.otherwise else [self.claimed]
+        return [[mechanism for mechanism in plan.mechanisms if mechanism.loss(KIND) is not None] for plan in plans]
 
     def charged(self) -> list[Mechanism]:
-        """The mechanisms that a replaced training node (or an edge) pays for."""
-        return [mechanism for mechanism in self.claimed.mechanisms if mechanism.loss(KIND) is not None]
+        """All that such a node may pay for, whichever branch is taken."""
+        return list({mechanism.name: mechanism for branch in self.branches() for mechanism in branch}.values())
+
+    def whole_claim(self) -> Claim:
+        """What a fit may cost."""
+        each = tuple(self.claim([mechanism.name for mechanism in branch]) for branch in self.branches())
+        return each[0] if len(each) == 1 else Branches(each)
 
     def claim(self, names: list[str] | None = None) -> Composition:
-        """What these mechanisms together may cost (all by default)."""
-        return self._part(names).composition(KIND)
-
-    def claimed_epsilon(self, names: list[str] | None = None) -> float:
-        return self.claim(names).epsilon(self.claimed.delta)
-
-    def _part(self, names: list[str] | None) -> Plan:
-        chosen = tuple(m for m in self.claimed.mechanisms if names is None or m.name in names)
-        return replace(self.claimed, mechanisms=chosen, otherwise=())
+        """What these mechanisms together may cost (by default the first branch)."""
+        chosen = self.branches()[0] if names is None else [self.claimed[name] for name in names]
+        losses = (mechanism.loss(KIND) for mechanism in chosen)
+        return Composition(tuple(loss for loss in losses if loss is not None))

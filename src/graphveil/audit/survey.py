@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import __version__
-from graphveil.audit.run import CANARIES, audit
+from graphveil.audit.run import CANARIES, USUAL, audit
 from graphveil.audit.twins import TWINS
 from graphveil.experiments.journal import Journal
 from graphveil.graph import Graph, csbm, load_dataset
@@ -50,6 +50,9 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     for level in (KNeighbor(1), node):
         yield Row(graph, "dpdgc", level, EPSILON, options=(("table", "labels+neighbors"),))
     yield Row(graph, "dpdgc", KNeighbor(1), EPSILON, options=(("table", "readers+degrees"),))
+    for level in (Edge(), KNeighbor(1), KNeighbor(5), node):
+        yield Row(graph, "auto", level, EPSILON)
+    yield Row(graph, "auto", KNeighbor(1), 1.0)  # features alone
     yield Row(graph, "gap", Edge(), EPSILON)
     yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "gap", node, EPSILON)
@@ -108,8 +111,8 @@ def _attacks(row: Row, quick: bool) -> list[str] | None:
     if row.twin is not None:
         attack = TWINS[row.twin].attack
         return [attack, "joint"] if attack not in ("joint", "end-to-end") else [attack]
-    if not quick:
-        return None
+    if not quick:  # the graphs of the arithmetic attack are its own: once is enough
+        return [*USUAL, "arithmetic"] if row.graph == GRAPHS[0] and not isinstance(row.level, Public) else None
     if isinstance(row.level, Public):
         return ["links"]
     return ["release", "table", "gradient", "response", "joint", "links"]
@@ -154,6 +157,7 @@ def _line(row: dict[str, Any]) -> str:
     worst = max(row["attacks"], key=lambda a: a["lower_bound"] - a["claimed_epsilon"], default=None)
     if row["verdict"] == "consistent":
         worst = max(row["attacks"], key=lambda a: a["lower_bound"], default=None)
+    moved = [each for each in row.get("arithmetic", []) if each["verdict"] == "violated"]
     claimed = "none" if row["claimed_epsilon"] is None else f"{row['claimed_epsilon']:.3g}"
     if worst is not None and row["verdict"] == "violated":
         claimed = f"{worst['claimed_epsilon']:.3g}"
@@ -164,12 +168,16 @@ def _line(row: dict[str, Any]) -> str:
         _variant(row),
         claimed,
         "" if worst is None else f"{worst['lower_bound']:.3f}",
-        "" if worst is None else f"{worst['attack']}: {worst['target']}",
+        f"arithmetic: {moved[0]['mechanism']}" if moved else _by(worst),
         row["verdict"] if row["claimed_epsilon"] is not None else "",
         _best_leak(row, "links"),
         _best_leak(row, "membership"),
     ]
     return "| " + " | ".join(cells) + " |"
+
+
+def _by(attack: dict[str, Any] | None) -> str:
+    return "" if attack is None else f"{attack['attack']}: {attack['target']}"
 
 
 def _variant(row: dict[str, Any]) -> str:

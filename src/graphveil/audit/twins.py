@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -39,7 +40,8 @@ class Twin:
     """One mistake: where it shows, and what it replaces in a sound method.
 
     `executed` turns the claimed plan into the one that is really drawn; `estimator` is the method with the mistake in
-    it, for end-to-end attacks. `attack` flags it at `level` and `epsilon`.
+    it, for end-to-end attacks. `replaces` names attributes of the estimator and what is in their place: such a twin is
+    one of any method, and `method` is where it is shown. `attack` flags it at `level` and `epsilon`.
     """
 
     name: str
@@ -55,6 +57,12 @@ class Twin:
     estimator: type[NodeClassifier] | None = None
     options: tuple[tuple[str, object], ...] = (("table", "trained"),)
     validation: bool = False
+    replaces: tuple[tuple[str, Any], ...] = ()
+
+    def applied_to(self, cls: type[NodeClassifier]) -> type[NodeClassifier]:
+        """The method with the mistake in it."""
+        cls = self.estimator or cls
+        return type(cls.__name__, (cls,), dict(self.replaces)) if self.replaces else cls
 
     def subject(self, plan: Plan) -> Subject:
         return Subject(plan, self.executed(plan), self.make_ledger, self.make_table, self.publish)
@@ -67,7 +75,8 @@ def twin_named(name: str) -> Twin:
 
 
 def _changed(plan: Plan, change: Callable[[Mechanism], Mechanism]) -> Plan:
-    return replace(plan, mechanisms=tuple(change(mechanism) for mechanism in plan.mechanisms))
+    followed, otherwise = (tuple(map(change, branch)) for branch in (plan.mechanisms, plan.otherwise))
+    return replace(plan, mechanisms=followed, otherwise=otherwise)
 
 
 def for_rows_of_1e_8(plan: Plan) -> Plan:

@@ -13,6 +13,8 @@ from graphveil.audit.scores import Scores
 from graphveil.levels import Level, describe, level_to_dict
 
 Verdict = Literal["consistent", "violated"]
+# By how much a sum may move beyond its sensitivity, relative to it, before that counts.
+TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,12 +50,54 @@ class Finding:
         }
 
 
+@dataclass(frozen=True)
+class Movement:
+    """How far a released sum moved between two adjacent graphs, beside its sensitivity (`graphveil.audit.arithmetic`).
+
+    Without a claim it is how far the sums of one graph are apart that were added in different ways.
+    """
+
+    mechanism: str
+    family: str
+    claimed: float | None
+    moved: float
+    nodes: int
+    entries: int
+
+    @property
+    def ratio(self) -> float:
+        """The movement in units of what is claimed; where nothing is claimed, the difference itself."""
+        if self.claimed is None:
+            return self.moved
+        if self.claimed == 0:
+            return math.inf if self.moved > 0 else 0.0
+        return self.moved / self.claimed
+
+    @property
+    def verdict(self) -> Verdict:
+        """Claims are computed in float64, and so is the distance: 1e-9 is far above both and far below any leak."""
+        return "violated" if self.claimed is not None and self.ratio > 1 + TOLERANCE else "consistent"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "attack": "arithmetic",
+            "mechanism": self.mechanism,
+            "family": self.family,
+            "claimed_sensitivity": self.claimed,
+            "moved": _finite(self.moved),
+            "ratio": _finite(self.ratio),
+            "verdict": self.verdict,
+            "nodes": self.nodes,
+            "entries": self.entries,
+        }
+
+
 @dataclass(frozen=True, eq=False)
 class AuditReport:
     """All findings of one audit.
 
     Formal guarantee: if the method keeps its claim, `verdict` is "violated" with probability at most
-    1 - `confidence`: each of the findings has its part of that error.
+    1 - `confidence`: each of the findings has its part of that error. Movements of sums have none: they are exact.
     """
 
     method: str
@@ -65,6 +109,7 @@ class AuditReport:
     confidence: float
     findings: tuple[Finding, ...]
     leaks: tuple[Leak, ...] = ()
+    movements: tuple[Movement, ...] = ()
     skipped: tuple[str, ...] = ()
     twin: str | None = None
     seed: int | None = None
@@ -76,7 +121,8 @@ class AuditReport:
 
     @property
     def verdict(self) -> Verdict:
-        broken = self.lower_bound > self.claimed_epsilon or any(f.verdict == "violated" for f in self.findings)
+        verdicts = [f.verdict for f in self.findings] + [m.verdict for m in self.movements]
+        broken = self.lower_bound > self.claimed_epsilon or "violated" in verdicts
         return "violated" if broken else "consistent"
 
     @property
@@ -97,6 +143,7 @@ class AuditReport:
             "confidence": self.confidence,
             "verdict": self.verdict,
             "attacks": [finding.to_dict() for finding in self.findings],
+            "arithmetic": [movement.to_dict() for movement in self.movements],
             "black_box": [leak.to_dict() for leak in self.leaks],
             "skipped": list(self.skipped),
             "seed": self.seed,
@@ -111,10 +158,12 @@ class AuditReport:
             f"AUDIT of {name} on {self.graph}",
             f"  {describe(self.level)}",
             f"  claimed: epsilon {self.claimed_epsilon:.4g} at delta {self.delta:.3g}",
-            f"  audited: epsilon is at least {self.lower_bound:.4g}, with {self.confidence:.3g} confidence",
             f"  verdict: {self.verdict.upper()}",
             "",
         ]
+        if self.findings or not self.movements:
+            audited = f"  audited: epsilon is at least {self.lower_bound:.4g}, with {self.confidence:.3g} confidence"
+            lines.insert(3, audited)
         if self.findings:
             lines.append("  attack      on                    claimed  at least  bound             AUC    trials")
         for f in self.findings:
@@ -122,6 +171,15 @@ class AuditReport:
             lines.append(
                 f"  {f.attack:<11} {f.target:<21} {f.claimed_epsilon:>7.3f}  {f.bound.epsilon:>8.3f}  "
                 f"{f.bound.kind:<16}  {f.scores.auc:.3f}  {len(f.scores):>6}{mark}"
+            )
+        if self.movements:
+            lines.append("  released sum    family of graphs     claimed      moved    ratio      nodes    entries")
+        for m in self.movements:
+            mark = "  <-- VIOLATED" if m.verdict == "violated" else ""
+            claimed, ratio = ("", "") if m.claimed is None else (f"{m.claimed:.6g}", f"{m.ratio:.5f}")
+            lines.append(
+                f"  {m.mechanism:<15} {m.family:<17} {claimed:>10} {m.moved:>10.6g} {ratio:>8} {m.nodes:>10} "
+                f"{m.entries:>10}{mark}"
             )
         for leak in self.leaks:
             found = leak.to_dict()

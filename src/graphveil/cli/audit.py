@@ -35,11 +35,16 @@ def audit(
     attack: Annotated[
         list[str] | None,
         typer.Option(
-            help="release, table, gradient, response, joint, one-run, end-to-end, links or membership; may be repeated."
+            help="release, table, gradient, response, joint, one-run, end-to-end, links, membership, or arithmetic; "
+            "may be repeated. Without it: all but arithmetic."
         ),
     ] = None,
-    trials: Annotated[int | None, typer.Option(help="Canaries of each attack on mechanisms (100000).")] = None,
+    trials: Annotated[
+        int | None,
+        typer.Option(help="Canaries of each attack on mechanisms (100000); random pairs of arithmetic alone (0)."),
+    ] = None,
     fits: Annotated[int | None, typer.Option(help="Fits of the end-to-end attack (200).")] = None,
+    scale: Annotated[float, typer.Option(help="Size of the graphs of arithmetic: 1 takes a minute.")] = 1.0,
     twin: Annotated[str | None, typer.Option(help="Audit a broken twin: published, halved-noise, ...")] = None,
     confidence: Annotated[float, typer.Option(help="A sound method is flagged with at most 1 minus this.")] = 0.95,
     every: Annotated[bool, typer.Option("--all", help="Every method, level, twin; csbm, cora, chameleon.")] = False,
@@ -82,6 +87,7 @@ def audit(
         trials=trials,
         fits=fits,
         confidence=confidence,
+        scale=scale,
         seed=seed,
         **{name: value for name, value in options.items() if value is not None},
     )
