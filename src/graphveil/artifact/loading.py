@@ -35,6 +35,7 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     nodes read their neighbours' features (gap, dp-sage, sage) can predict for new nodes.
     """
     folder = Path(folder)
+    validate.device(device)
     files = read_files(folder)
     certificate = _certificate(folder, files)
     _check_names(folder, files, certificate)
@@ -52,6 +53,7 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     model._naming = _naming(folder, files, certificate)
     model.budget_ = budget
     model._answers = FolderAnswers(folder)
+    model._kept = None
     model._labels = None if graph is None else graph.labels
     model._recall(None if graph is None else _inputs(model, graph))
     return model

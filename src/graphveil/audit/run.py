@@ -111,6 +111,8 @@ def audit(
     ('consistent', True)
     """
     validate.open_unit("confidence", confidence)
+    if seed is not None:
+        validate.seed("seed", seed)
     canaries = CANARIES if trials is None else validate.count("trials", trials, least=100)
     fits = FITS if fits is None else validate.count("fits", fits, least=40)
     case = _case(method, level, epsilon, graph, delta, twin, options)
