@@ -53,6 +53,10 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     model._naming = _naming(folder, files, certificate)
     model.budget_ = budget
     model._answers = FolderAnswers(folder)
+    facts = certificate.facts
+    for answer in model._answers.given:
+        if len(answer.probabilities) != facts.classes or max(answer.reads, default=0) >= facts.nodes:
+            raise InvalidInput("file", str(folder / JOURNAL), f"the answer for {answer.node!r} does not fit this model")
     model._kept = None
     model._labels = None if graph is None else graph.labels
     model._recall(None if graph is None else _inputs(model, graph))
