@@ -18,7 +18,8 @@ def check_declared(found: object, within: str = "") -> None:
 
     Whole numbers must fit 64 bits; NaN is no number.
     """
-    for name, kind in _fields(type(found)).items():
+    declared: Any = type(found)
+    for name, kind in _fields(declared).items():
         value = getattr(found, name)
         if not _is(value, kind):
             raise InvalidInput(within + name, value, "is missing or has the wrong form")
@@ -28,7 +29,7 @@ def check_declared(found: object, within: str = "") -> None:
 
 
 @cache
-def _fields(kind: type) -> dict[str, Any]:
+def _fields(kind: Any) -> dict[str, Any]:
     if not dataclasses.is_dataclass(kind):
         return {}
     hints = get_type_hints(kind)

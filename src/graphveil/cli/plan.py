@@ -89,8 +89,15 @@ def _noise(values: list[str] | None) -> float | dict[str, float] | None:
     if not values:
         return None
     if len(values) == 1 and "=" not in values[0]:
-        return _number("noise", values[0])
-    return _named("noise", values)
+        return _in_range("noise", _number("noise", values[0]))
+    return {name: _in_range(f"noise {name}", value) for name, value in _named("noise", values).items()}
+
+
+def _in_range(field: str, noise: float) -> float:
+    """Beyond this range no accountant's arithmetic says anything."""
+    if not 1e-100 <= noise <= 1e100:
+        raise InvalidInput(field, noise, "must lie between 1e-100 and 1e100")
+    return noise
 
 
 def _named(field: str, values: list[str] | None) -> dict[str, float]:

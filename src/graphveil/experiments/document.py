@@ -39,7 +39,7 @@ class Document:
     def read(cls, path: Path) -> Document:
         try:
             return cls(path.read_text(encoding="utf-8"), path.name)
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:  # the latter also for a name that no file can have
             why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
             raise InvalidInput("experiment", str(path), why or "cannot be read") from None
 
