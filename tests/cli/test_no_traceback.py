@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 
@@ -21,7 +22,13 @@ FOR = [*PLAN, "--epsilon", 4]
 def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("place")
     write_graph(GRAPH, folder / "g.npz")
-    fitted("mlp").save(folder / "run")
+    words = ["train", folder / "g.npz", "--method", "mlp", "--steps", 1, "--out", folder / "run"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", ["graphveil", *map(str, words)])
+        patch.setattr(sys, "stdout", StringIO())
+        with pytest.raises(SystemExit):
+            main()
+    gv.load(folder / "run")
     return folder
 
 
@@ -76,7 +83,6 @@ def test_training(refused, graph, words, message):
         [*FOR, "--classes", 10**400],
         [*FOR, "--features", 10**400],
         [*FOR, "--train-nodes", 10**400],
-        [*FOR, "--batch-size", 1, "--steps", 10**9],
         [*FOR, "--method", "dp-sage", "--level", "node", "--max-degree", 5, "--layers", HUGE],
         [*FOR, "--method", "gap", "--level", "edge", "--hops", 10**400],
         [*PLAN, "--noise", "1e-308"],
@@ -86,6 +92,14 @@ def test_training(refused, graph, words, message):
 )
 def test_numbers_that_no_graph_has(refused, words):
     refused(*words)
+
+
+def test_more_than_the_memory(refused, monkeypatch):
+    def allocate(*_, **__):
+        return bytearray(2**62)
+
+    monkeypatch.setattr(sys.modules["graphveil.cli.plan"], "make_plan", allocate)
+    refused(*FOR, message="error: not enough memory")
 
 
 @pytest.mark.parametrize(
@@ -263,7 +277,7 @@ def _main_into(output, place, words):
         os.chdir(place)
         os.dup2(os.open(output, os.O_WRONLY), 1)
         os.dup2(os.open("stderr", os.O_WRONLY | os.O_CREAT), 2)
-        sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", closefd=False), os.fdopen(2, "w", closefd=False)
         sys.argv = ["graphveil", *words]
         main()
     except SystemExit as ended:

@@ -113,7 +113,7 @@ def test_a_budget_that_the_certificate_keeps_to(run, graph, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("words", [["--out", "run"], ["--checkpoint", "kept"], ["--out", "run", "--checkpoint", "kept"]])
+@pytest.mark.parametrize("words", [["--out", "run"], ["--checkpoint", "kept"]], ids=" ".join)
 def test_a_full_disk(refused, monkeypatch, words):
     monkeypatch.setattr(shutil, "disk_usage", lambda place: SimpleNamespace(free=2**20))
     refused(*words, message="are free there; nothing was spent")
