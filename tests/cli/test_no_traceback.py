@@ -83,7 +83,7 @@ def test_training(refused, graph, words, message):
         [*FOR, "--classes", 10**400],
         [*FOR, "--features", 10**400],
         [*FOR, "--train-nodes", 10**400],
-        [*FOR, "--method", "dp-sage", "--level", "node", "--max-degree", 5, "--layers", HUGE],
+        [*FOR, "--method", "dp-sage", "--level", "node", "--max-degree", 5, "--layers", 10**9],
         [*FOR, "--method", "gap", "--level", "edge", "--hops", 10**400],
         [*PLAN, "--noise", "1e-308"],
         [*PLAN, "--noise", "nan"],
@@ -121,7 +121,7 @@ def test_more_than_the_memory(refused, monkeypatch):
         ["report", LONG],
         ["datasets", "cora", "--root", LONG],
         ["bench", f"{LONG}.toml"],
-        ["bench", "figure-a", "--out", LONG],
+        ["bench", "table2", "--graphs", "g.npz", "--out", LONG],
         ["bench", "table2", "--graphs", f"{LONG}.npz"],
         ["audit", LONG],
         ["audit", "--out", LONG],
@@ -137,7 +137,7 @@ def test_overlong_names(refused, words):
 @pytest.mark.parametrize(
     "words",
     [
-        ["bench", "figure-a", "--seeds", 1],
+        ["bench", "table2", "--graphs", "g.npz", "--seeds", 1],
         ["audit", "--attack", "release", "--trials", 100],
         ["audit", "--all", "--quick"],
         ["report", "run"],
@@ -158,10 +158,10 @@ def test_a_device_is_not_replaced_by_a_report(refused, place):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bench", "figure-a", "--seeds", HUGE], "seeds"),
-        (["bench", "figure-a", "--seeds", 10**9], "seeds"),
-        (["bench", "figure-a", "--seeds", 1, "--threads", HUGE, "--out", "b"], "threads"),
-        (["bench", "figure-a", "--seeds", 1, "--jobs", 10**9, "--out", "b"], "jobs"),
+        (["bench", "table2", "--graphs", "g.npz", "--seeds", HUGE], "seeds"),
+        (["bench", "table2", "--graphs", "g.npz", "--seeds", 10**9], "seeds"),
+        (["bench", "table2", "--graphs", "g.npz", "--seeds", 1, "--threads", HUGE, "--out", "b"], "threads"),
+        (["bench", "table2", "--graphs", "g.npz", "--seeds", 1, "--jobs", 10**9, "--out", "b"], "jobs"),
         (["audit", "--seed", -1], "seed = -1"),
         (["audit", "--seed", 2**70], "seed = "),
         (["audit", "--all", "--seed", -1, "--out", "a"], "seed = -1"),

@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.levels import describe, level_to_dict, make_level
 from graphveil.methods.plans import METHODS, Settings, make_plan
@@ -55,6 +56,8 @@ def plan(
     """
     if level == "node" and max_degree is None:
         raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
+    for field, value in {"hops": hops, "layers": layers}.items():
+        validate.count(field, value, most=1000)
     made = make_plan(
         method,
         make_level(level, k=k, max_degree=max_degree, unit=unit, attributes=attributes),
