@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any
 
+from graphveil.declared import check_declared
 from graphveil.errors import InvalidInput
 from graphveil.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
@@ -123,6 +124,9 @@ class Certificate:
             "versions": self.versions,
         }
 
+    def __post_init__(self) -> None:
+        check_declared(self)
+
     def to_json(self, indent: int | None = 2) -> str:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
@@ -155,7 +159,9 @@ class Certificate:
                 branch=data.get("branch", "main"),
                 not_executed=tuple(mechanism_from_dict(item) for item in data.get("not_executed", ())),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
 
     def plan(self) -> Plan:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 
 class GraphveilError(Exception):
     """Base of everything graphveil raises on purpose; the command line prints it and exits with code 2."""
@@ -12,8 +15,27 @@ class InvalidInput(GraphveilError, ValueError):
 
     def __init__(self, field: str, value: object, why: str) -> None:
         self.field, self.value, self.why = field, value, why
-        super().__init__(f"{field} = {value!r}: {why}")
+        super().__init__(f"{field} = {_shown(value)}: {why}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For other processes, which make it of the same parts."""
+        return _made_again, (type(self), self.__dict__, self.args)
 
 
 class BudgetExceeded(GraphveilError, RuntimeError):
     """An attempt to draw noise that was not planned, or more often than planned."""
+
+
+def _shown(value: object) -> str:
+    """The value as it was given, its middle left out if it is very long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python does not print numbers of more than 4300 digits
+        text = f"a number of {value.bit_length()} bits" if isinstance(value, int) else f"a {type(value).__name__}"
+    return text if len(text) <= 400 else f"{text[:200]}...{text[-100:]}"
+
+
+def _made_again(kind: type[InvalidInput], parts: Mapping[str, Any], words: tuple[str, ...]) -> InvalidInput:
+    found = kind.__new__(kind, *words)
+    found.__dict__.update(parts)
+    return found

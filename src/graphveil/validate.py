@@ -7,12 +7,21 @@ import numbers
 
 from graphveil.errors import InvalidInput
 
+# What a 64-bit number can hold.
+LARGEST = 2**63 - 1
+
 
 def real(field: str, value: object) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(float(value)):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(field, value, "must be a finite number")
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # a whole number beyond all floats
+        number = math.inf
+    if not math.isfinite(number):
+        raise InvalidInput(field, value, "must be a finite number")
+    return number
 
 
 def positive(field: str, value: object) -> float:
@@ -47,10 +56,32 @@ def rate(field: str, value: object) -> float:
     return number
 
 
-def count(field: str, value: object, least: int = 1) -> int:
-    """A whole number of at least `least`."""
+def count(field: str, value: object, least: int = 1, most: int = LARGEST) -> int:
+    """A whole number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidInput(field, value, "must be a whole number")
     if int(value) < least:
         raise InvalidInput(field, value, f"must be at least {least}")
+    if int(value) > most:
+        raise InvalidInput(field, value, f"must be at most {most}")
     return int(value)
+
+
+def seed(field: str, value: object) -> int:
+    """A seed of any generator: a whole number from 0 to 2^63 - 1."""
+    return count(field, value, least=0)
+
+
+def device(value: object) -> str:
+    """A device of PyTorch that this machine has: cpu, cuda or cuda:N."""
+    import torch
+
+    try:
+        found = torch.device(value) if isinstance(value, str) else None
+    except RuntimeError:
+        found = None
+    if found is None or found.type not in ("cpu", "cuda"):
+        raise InvalidInput("device", value, "must be cpu or cuda")
+    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+        raise InvalidInput("device", value, f"this machine has {torch.cuda.device_count()} CUDA devices for PyTorch")
+    return str(value)

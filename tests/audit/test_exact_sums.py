@@ -47,15 +47,27 @@ def test_a_hub_at_a_power_of_two():
 
 
 def test_one_graph_has_one_sum():
-    """Whatever the threads, the blocks of rows and the order of the nodes.
-
-    At another place a row's pass through the network may end in another last bit, and its gradient with it.
-    """
+    """Whatever the threads, the blocks of rows and the order of the nodes."""
     aimed = target("gap", gv.KNeighbor(1))
     found = {(each.family, each.mechanism): each.moved for each in _same_graph(aimed, 1, 0.05)}
     assert {family for family, _ in found} == {"other blocks", "other order"}
-    for (_, mechanism), moved in found.items():
-        assert moved <= (0 if mechanism == "hops" else 1e-5)
+    assert set(found.values()) == {0.0}
+
+
+@pytest.mark.parametrize(
+    ("twin", "method", "level", "sums"),
+    [
+        ("float32-sums", "dpdgc", gv.Edge("undirected"), {"release"}),
+        ("float32-sums", "gap", gv.Edge("undirected"), {"hops"}),
+        ("float32-norms", "mlp", gv.KNeighbor(1), {"head"}),
+    ],
+)
+def test_the_twin_in_float32_is_flagged(twin, method, level, sums):
+    options = {"table": "labels"} if method == "dpdgc" else {}
+    scale = 1.0 if twin == "float32-sums" else 0.3
+    report = audit(method, level, 1.0, twin=twin, attacks=["arithmetic"], scale=scale, seed=1, **options)
+    assert report.verdict == "violated"
+    assert {movement.mechanism for movement in report.movements if movement.verdict == "violated"} >= sums
 
 
 def test_the_audit_says_so():

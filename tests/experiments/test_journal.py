@@ -1,4 +1,5 @@
 import json
+import resource
 
 import pytest
 
@@ -42,3 +43,33 @@ def test_one_writer_at_a_time(tmp_path):
     with Journal(path), pytest.raises(InvalidInput, match="another run is writing there"):
         Journal(path)
     Journal(path).close()
+
+
+@pytest.fixture
+def small_files():
+    """The system itself refuses to write files of more than so many bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda most: resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_fills_up_is_one_line_and_loses_nothing(tmp_path, small_files):
+    path = tmp_path / "runs.jsonl"
+    with Journal(path) as journal:
+        journal.append({"key": 0})
+        small_files(30)
+        with pytest.raises(InvalidInput, match=r"runs\.jsonl cannot be written: File too large"):
+            journal.append({"key": 1, "text": "x" * 100})
+        small_files(2**20)
+    with Journal(path) as journal:
+        assert journal.records == [{"key": 0}]
+        journal.append({"key": 1})
+
+
+@pytest.mark.parametrize("folder", ["/proc/x", "/sys/x", "file/x", "y" * 300])
+def test_a_place_that_takes_no_files(tmp_path, monkeypatch, folder):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match=r"out = .* cannot be written"):
+        Journal(tmp_path / folder / "runs.jsonl")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

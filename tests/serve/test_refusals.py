@@ -176,3 +176,68 @@ def test_too_many_connections_are_told_to_wait(thread, monkeypatch):
         connection.close()
     time.sleep(0.1)
     assert thread.get("/health").status_code == 200
+
+
+def hold(port, count, source="127.0.0.1"):
+    """Connections that were served and stay open."""
+    held = [socket.create_connection(("127.0.0.1", port), timeout=5, source_address=(source, 0)) for _ in range(count)]
+    assert [ask(connection) for connection in held] == [200] * count
+    return held
+
+
+def ask(connection):
+    connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
+    return int(receive(connection).split()[1])
+
+
+def test_those_who_are_there_go_on(thread, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 5)
+    held = hold(thread.port, 5)
+    late = [socket.create_connection(("127.0.0.1", thread.port), timeout=5) for _ in range(20)]
+    assert [ask(connection) for connection in late] == [503] * 20
+    # While the refused are still open, nobody who was there before is refused or closed.
+    waiting = [socket.create_connection(("127.0.0.1", thread.port), timeout=5) for _ in range(20)]
+    assert [ask(connection) for connection in held * 3] == [200] * 15
+    held.pop().close()
+    time.sleep(0.2)
+    held += hold(thread.port, 1)
+    assert [ask(connection) for connection in held] == [200] * 5
+    for connection in held + late + waiting:
+        connection.close()
+
+
+def test_one_client_does_not_take_all_places(thread, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_OF_A_CLIENT", 3)
+    held = hold(thread.port, 3)
+    with socket.create_connection(("127.0.0.1", thread.port), timeout=5) as fourth:
+        assert ask(fourth) == 503
+    held += hold(thread.port, 3, source="127.0.0.2")
+    assert [ask(connection) for connection in held] == [200] * 6
+    for connection in held:
+        connection.close()
+
+
+def test_the_refused_do_not_stay(thread, monkeypatch):
+    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(limits, "MOST_WITHOUT_PLACE", 2)
+    monkeypatch.setattr(limits, "SECONDS_WITHOUT_PLACE", 0.5)
+    held = hold(thread.port, 1)
+    silent = [socket.create_connection(("127.0.0.1", thread.port), timeout=5) for _ in range(3)]
+    start = time.monotonic()
+    assert [receive(connection) for connection in silent] == [b""] * 3
+    assert time.monotonic() - start < 3
+    assert ask(held[0]) == 200
+    held[0].close()
+
+
+def test_networks_of_one_customer_count_as_one_client():
+    from graphveil.serve.places import Places
+
+    places = Places()
+    assert places.take("2001:db8::1", 9, 2)
+    assert places.take("2001:db8::2", 9, 2)
+    assert not places.take("2001:db8::3", 9, 2)
+    assert places.take("2001:db8:0:1::1", 9, 2)
+    places.give_back("2001:db8::2")
+    assert places.take("2001:db8::3", 9, 2)
+    assert not places.take("127.0.0.1", 3, 2)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from graphveil.artifact.manifest import JOURNAL, read_manifest, write_manifest
 from graphveil.artifact.storage import append, locked
+from graphveil.declared import check_declared
 from graphveil.errors import InvalidInput
 from graphveil.graph.decoding import decoding
 from graphveil.methods.answers import Answer, Answers
@@ -90,9 +91,9 @@ def render(answers: Sequence[Answer]) -> bytes:
 def _parse(line: bytes) -> Answer:
     data = json.loads(line)
     found = Answer(**{**data, "probabilities": tuple(data["probabilities"]), "reads": tuple(data["reads"])})
-    numbers = all(isinstance(value, float | int) for value in found.probabilities)
-    if not (isinstance(found.node, str) and type(found.release) is int and numbers and found.release >= 0):
+    check_declared(found)
+    if found.release < 0 or not all(0 <= value <= 1 for value in found.probabilities):
         raise InvalidInput("answer", found.node, "has the wrong form")
-    if not all(type(node) is int and node >= 0 for node in found.reads):
+    if not all(node >= 0 for node in found.reads):
         raise InvalidInput("answer", found.node, "reads something that is no node")
     return found

@@ -47,6 +47,7 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     nodes read their neighbours' features (gap, dp-sage, sage) can predict for new nodes.
     """
     folder = Path(folder)
+    validate.device(device)
     files = read_files(folder)
     certificate = _certificate(folder, files)
     _check_names(folder, files, certificate)
@@ -65,6 +66,11 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     model._fingerprint = _fingerprint(folder, files)
     model.budget_ = budget
     model._answers = FolderAnswers(folder)
+    facts = certificate.facts
+    for answer in model._answers.given:
+        if len(answer.probabilities) != facts.classes or max(answer.reads, default=0) >= facts.nodes:
+            raise InvalidInput("file", str(folder / JOURNAL), f"the answer for {answer.node!r} does not fit this model")
+    model._kept = None
     model._labels = None if graph is None else graph.labels
     model._recall(None if graph is None else _inputs(model, graph))
     return model

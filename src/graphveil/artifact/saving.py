@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,10 @@ def save(
     `tensors` are the files of weights and rows, if they have been written already: they are moved.
 
     Formal guarantee: what is marked for anyone is a function of what the certificate covers in full (docs/artifact.md).
+    A checkpoint that still holds the fit names this folder before the folder is there: one fit gives one artifact.
     """
     model._check_fitted()
-    if folder.exists():
+    if os.path.lexists(folder):
         raise InvalidInput("folder", str(folder), "exists already; a run is never overwritten")
     if isinstance(model._answers, FolderAnswers) and model._draws(from_graph=True):
         kept = str(model._answers.folder)
@@ -66,7 +68,10 @@ def save(
     audiences = {CARD: public, **{name: entry.audience for name, entry in entries.items()}}
     card = model_card(certificate, params_of(model), limit, audiences).encode()
     manifest = Manifest({**entries, CARD: Entry.of(card, public)})
+    if model._kept is not None:
+        model._kept.goes_to(folder, entries[STATE].sha256)
     write_folder(folder, {**covered, **owners, CARD: card, MANIFEST: manifest.render()})
+    model._kept = None
     model._answers, model.budget_ = FolderAnswers(folder), limit
 
 

@@ -13,6 +13,10 @@ from pathlib import Path
 from graphveil.errors import InvalidInput
 
 
+class Unwritable(InvalidInput):
+    """A place that does not take what is written to it: no space, no permission, no such disk."""
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
     """Make a new folder of these files: filled beside its place, forced to disk, and moved there when complete.
 
@@ -22,7 +26,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
         folder.parent.mkdir(parents=True, exist_ok=True)
         beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     except OSError as error:
-        raise _unwritable(folder, error) from None
+        raise unwritable(folder, error) from None
     try:
         for name, data in files.items():
             path = beside / name
@@ -34,10 +38,11 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
         for part in {beside, *((beside / name).parent for name in files)}:
             _force(part)
         os.rename(beside, folder)
+        beside = folder
         _force(folder.parent)
     except OSError as error:
         shutil.rmtree(beside, ignore_errors=True)
-        raise _unwritable(folder, error) from None
+        raise unwritable(folder, error) from None
     except BaseException:
         shutil.rmtree(beside, ignore_errors=True)
         raise
@@ -71,7 +76,7 @@ def locked(path: Path) -> Iterator[int]:
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
-        raise _unwritable(path, error) from None
+        raise unwritable(path, error) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield handle
@@ -94,5 +99,5 @@ def _force(folder: Path) -> None:
         os.close(handle)
 
 
-def _unwritable(path: Path, error: OSError) -> InvalidInput:
-    return InvalidInput("path", str(path), f"cannot be written: {error.strerror or error}")
+def unwritable(path: Path, error: OSError, field: str = "path") -> Unwritable:
+    return Unwritable(field, str(path), f"cannot be written: {error.strerror or error}")

@@ -19,7 +19,7 @@ Parts = Mapping[str, nn.Module | torch.Tensor]
 
 def weights_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
     """What the certificate covers in full."""
-    return _flat(model, _weight_shapes(model, model._sparse))
+    return _flat(model, weight_shapes(model, model._sparse))
 
 
 def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
@@ -27,7 +27,7 @@ def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
 
     Whether features are mostly empty is a fact about private data, so it stays here too.
     """
-    found = {LOGITS: model.logits_.contiguous(), **_flat(model, _row_shapes(model))}
+    found = {LOGITS: model.logits_.contiguous(), **_flat(model, row_shapes(model))}
     found[SPARSE] = torch.tensor([model._sparse], dtype=torch.uint8)
     return found
 
@@ -41,7 +41,7 @@ def restore(
     facts = model.plan_.facts
     expected: dict[str, nn.Module | torch.Tensor] = {
         "logits_": torch.empty(facts.nodes, facts.classes, device="meta"),
-        **_row_shapes(model),
+        **row_shapes(model),
     }
     plain = {name: tensor for name, tensor in rows[1].items() if name != SPARSE}
     extra = {name: tensor for name, tensor in rows[1].items() if name == SPARSE}
@@ -52,17 +52,19 @@ def restore(
         value = getattr(model, field, 0)
         if value > len(weights[1]) + 1:  # no file of this size can hold so many
             raise InvalidInput(field, value, f"does not fit the {len(weights[1])} tensors in {weights[0].name}")
-    _fill(model, _weight_shapes(model, model._sparse), weights[0], weights[1])
+    _fill(model, weight_shapes(model, model._sparse), weights[0], weights[1])
 
 
-def _weight_shapes(model: NodeClassifier, sparse: bool) -> Parts:
+def weight_shapes(model: NodeClassifier, sparse: bool) -> Parts:
+    """What of a model with a plan is in the file of weights, without memory."""
     width = model.plan_.facts.features
     like: Rows = SparseRows(sp.csr_array((0, width))) if sparse else torch.empty(0, width, device="meta")
     with torch.device("meta"):  # shapes without memory
         return model._weights(like)
 
 
-def _row_shapes(model: NodeClassifier) -> dict[str, torch.Tensor]:
+def row_shapes(model: NodeClassifier) -> dict[str, torch.Tensor]:
+    """What else is in the file of rows beside the logits, likewise."""
     with torch.device("meta"):
         return model._rows()
 

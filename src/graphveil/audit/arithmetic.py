@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -65,7 +65,8 @@ class Target:
     def maker(self, graph: Graph, **options: Any) -> MakeModel:
         """Models for graphs with the public facts of this one, which share one plan."""
         words = {**_CHEAP, **self.options, **options}
-        words = {name: value for name, value in words.items() if name in self.cls().get_params()}
+        known = {field.name for field in fields(self.cls)}
+        words = {name: value for name, value in words.items() if name in known}
         level = with_unit(self.level, graph.directed)
         make = partial(_quick(self.cls), level=level, epsilon=self.epsilon, delta=1e-5, **words)
         plan = make().plan(graph)

@@ -18,6 +18,7 @@ from scipy.optimize import brentq
 from graphveil import sensitivity
 from graphveil.audit.choice_pairs import choice_sums
 from graphveil.levels import Edge, KNeighbor, Level, Node
+from graphveil.mechanisms.exact import EXACT
 from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.plan import GaussianRelease, Plan
@@ -103,12 +104,12 @@ def copies(canary: Canary, coins: np.ndarray) -> Copies:
 
 def multiply(found: Copies) -> torch.Tensor:
     """A W, as the methods compute it."""
-    return found.adjacency.times(found.table)
+    return EXACT.product(found.adjacency, found.table)
 
 
 def multiply_transposed(found: Copies) -> torch.Tensor:
     """A^T W: what those say who read a node."""
-    return found.adjacency.transposed_times(found.table)
+    return EXACT.transposed_product(found.adjacency, found.table)
 
 
 def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., torch.Tensor]) -> tuple[Canary, Query]:

@@ -5,6 +5,7 @@ matplotlib is loaded when a picture is asked for. Every picture has a text that 
 
 from __future__ import annotations
 
+import io
 from html import escape
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from graphveil.audit.verdict import AuditReport, Finding
 from graphveil.errors import InvalidInput
+from graphveil.report.writing import write_files
 
 _TAILS, _HEADS, _CLAIM, _BOUND = "#4477aa", "#ee6677", "#bbbbbb", "#228833"
 
@@ -61,11 +63,11 @@ def draw(report: AuditReport, folder: Path) -> list[Path]:
     _bars(right, report)
     figure.suptitle(f"{report.method}{f' ({report.twin})' if report.twin else ''} on {report.graph}: {report.verdict}")
     words = text_of(report)
-    svg, png = folder / "audit.svg", folder / "audit.png"
-    figure.savefig(svg, metadata={"Date": None})
-    figure.savefig(png, dpi=110, metadata={"Description": words})
-    svg.write_text(_with_words(svg.read_text(), f"Audit of {report.method}", words))
-    return [svg, png]
+    drawn, painted = io.StringIO(), io.BytesIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    figure.savefig(painted, format="png", dpi=110, metadata={"Description": words})
+    whole = _with_words(drawn.getvalue(), f"Audit of {report.method}", words)
+    return write_files(folder, {"audit.svg": whole.encode(), "audit.png": painted.getvalue()})
 
 
 def _shown(report: AuditReport) -> Finding | None:

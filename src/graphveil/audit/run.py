@@ -116,6 +116,8 @@ def audit(
     ('consistent', True)
     """
     validate.open_unit("confidence", confidence)
+    if seed is not None:
+        validate.seed("seed", seed)
     validate.positive("scale", scale)
     alone = attacks is not None and set(attacks) == {"arithmetic"}
     canaries = CANARIES if trials is None else validate.count("trials", trials, least=1 if alone else 100)

@@ -10,7 +10,7 @@ import torch
 from graphveil.accounting import Composition
 from graphveil.audit.bounds import Branches, Claim
 from graphveil.mechanisms import Ledger, NoiseSource
-from graphveil.methods.networks import normalize_rows
+from graphveil.mechanisms.exact import EXACT
 from graphveil.plan import Kind, Mechanism, Plan
 
 # A replaced node in the training set pays for everything that any node pays for.
@@ -20,8 +20,8 @@ MakeLedger = Callable[[Plan, NoiseSource], Ledger]
 
 
 def held_at(table: torch.Tensor, norm: float) -> torch.Tensor:
-    """Rows of W as the methods hold them right before a release: a hair below the norm."""
-    return normalize_rows(table.double(), norm * (1 - 1e-6)).float()
+    """Rows of W as the methods hold them right before a release."""
+    return EXACT.table(table, norm, 2**24, stretch=True)
 
 
 def as_released(tables: torch.Tensor) -> torch.Tensor:

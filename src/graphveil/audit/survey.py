@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphveil import __version__
+from graphveil import __version__, validate
 from graphveil.audit.run import CANARIES, USUAL, audit
 from graphveil.audit.twins import TWINS
 from graphveil.experiments.journal import Journal
 from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.report.writing import write_files
 
 GRAPHS = ("csbm", "cora", "chameleon")
 EPSILON = 4.0
@@ -71,6 +72,7 @@ def run(
     out: Path, *, root: Path | None = None, seed: int = 0, quick: bool = False, graphs: tuple[str, ...] = GRAPHS
 ) -> Path:
     """Run what is missing and write audit.md; `quick`: the built-in graph, few canaries, no membership inference."""
+    validate.seed("seed", seed)
     if quick:
         graphs = graphs[:1]
     path = out / ("quick.jsonl" if quick else "audit.jsonl")
@@ -85,7 +87,7 @@ def run(
                 journal.append(found)
                 print(f"{row.key}: {found['verdict']}, at least {found['lower_bound']:.3g}", file=sys.stderr)
         page = path.with_suffix(".md")
-        page.write_text(_page(journal.records, quick))
+        write_files(out, {page.name: _page(journal.records, quick).encode()})
     return page
 
 

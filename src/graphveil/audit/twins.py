@@ -23,7 +23,8 @@ from graphveil.audit.subject import MakeLedger, Subject, as_released, held_at
 from graphveil.errors import InvalidInput
 from graphveil.levels import Edge, KNeighbor, Level, Node
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.mechanisms.exact import Arithmetic
+from graphveil.mechanisms.sparse import Rows, SparseRows
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.mlp import MLP
@@ -130,7 +131,7 @@ class PlainFloats(Ledger):
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         mechanism = self._book(name, GaussianRelease)
-        return (value.double() + mechanism.noise * self._source.normal(*value.shape)).to(value.dtype)
+        return (value + mechanism.noise * self._source.normal(*value.shape)).float()
 
 
 class DrawnAnew(Ledger):
@@ -165,6 +166,40 @@ def as_trained(table: torch.Tensor, norm: float) -> torch.Tensor:
     return 0.3 * table
 
 
+class Float32Sums(Arithmetic):
+    """Terms as they are, added in float32 in whatever order they come."""
+
+    def _table_rows(self, rows: torch.Tensor, norm: float, step: float, stretch: bool) -> torch.Tensor:
+        del step
+        lengths = self.lengths(rows)
+        factors = norm / (lengths.clamp_min(1e-300) if stretch else lengths.clamp_min(norm))
+        return (rows * factors[:, None]).float()
+
+    def product(self, rows: SparseRows, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        del out
+        return rows.times(table).double()
+
+    def transposed_product(self, rows: SparseRows, table: torch.Tensor) -> torch.Tensor:
+        return rows.transposed_times(table).double()
+
+    def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor) -> None:
+        total += outputs.T @ inputs
+
+    def total(self, rows: torch.Tensor) -> torch.Tensor:
+        return rows.sum(0).double()
+
+
+class Float32Norms(Arithmetic):
+    """Squares of a row's entries added in float32, one after the other."""
+
+    def lengths(self, rows: Rows) -> torch.Tensor:
+        matrix = rows.matrix.toarray() if isinstance(rows, SparseRows) else rows.detach().cpu().numpy()
+        with np.errstate(over="ignore"):
+            squares = np.square(matrix.astype(np.float32))
+        found = np.cumsum(squares, axis=1, dtype=np.float32)[:, -1:].sum(1)
+        return torch.from_numpy(np.sqrt(found)).double()
+
+
 class NotNormalised(DPDGC):
     """The published implementation: the normalised W is written to a copy, and the release multiplies the other one."""
 
@@ -178,7 +213,7 @@ class NotNormalised(DPDGC):
         train_privately(model, logits, data.target, ledger, "embedding", learning_rate=rate, show=self.show_progress)
         with torch.no_grad():
             self._table, self._bias = model.layer.weight.detach(), model.layer.bias.detach()
-            return ledger.release("release", data.adjacency.times(self._table)) + self._bias
+            return ledger.release("release", data.adjacency.times(self._table).double()) + self._bias
 
 
 class BestEpoch(MLP):
@@ -302,6 +337,25 @@ _EVERY = (
         4.0,
         make_ledger=Talkative,
         options=_TABLE,
+    ),
+    Twin(
+        "float32-sums",
+        "released sums are added in float32",
+        "arithmetic",
+        Edge("undirected"),
+        1.0,
+        options=_TABLE,
+        replaces=(("arithmetic", Float32Sums()),),
+    ),
+    Twin(
+        "float32-norms",
+        "the norms of rows that are clipped are added in float32",
+        "arithmetic",
+        KNeighbor(1),
+        4.0,
+        method="mlp",
+        options=(),
+        replaces=(("arithmetic", Float32Norms()),),
     ),
 )
 TWINS: dict[str, Twin] = {twin.name: twin for twin in _EVERY}

@@ -94,7 +94,12 @@ def _artifact(run: Path) -> tuple[list[str], float | None]:
 
 def check_certificate(certificate: Certificate) -> list[str]:
     """What is wrong with a certificate by itself."""
-    return [*_figures(certificate), *_mechanisms(certificate)]
+    try:
+        return [*_figures(certificate), *_mechanisms(certificate)]
+    except GraphveilError:
+        raise
+    except (ArithmeticError, ValueError) as error:
+        return [f"certificate: its numbers cannot be accounted for ({error})"]
 
 
 def _certificate(run: Path) -> Certificate:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from graphveil import progress, validate
 from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
 from graphveil.checkpoint.identity import check_same, identity, spent
 from graphveil.checkpoint.interrupt import CtrlC
-from graphveil.checkpoint.state import Stage, State
+from graphveil.checkpoint.state import Destination, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.graph.decoding import decoding
 from graphveil.graph.fingerprint import Digested
@@ -28,6 +29,14 @@ from graphveil.stages import Carried, Stages
 _GENERATOR = "torch generator"
 
 
+class AlreadySaved(InvalidInput):
+    """The fit of this checkpoint is finished, and its artifact is complete."""
+
+    def __init__(self, checkpoint: Path, artifact: str, why: str) -> None:
+        super().__init__("checkpoint", str(checkpoint), why)
+        self.artifact = Path(artifact)
+
+
 class Checkpoint(Stages):
     """A folder that keeps one fit; `resume` goes on with the fit in it, otherwise there must be none.
 
@@ -37,14 +46,15 @@ class Checkpoint(Stages):
 
     Formal guarantee (docs/theory.md, section 9.3): the ledger's counts are kept with what was drawn, in one moment. A
     released value is kept before anything uses it and is never drawn again. Of draws that a kill has destroyed nothing
-    is left in any file, so drawing them again is the first draw that anyone can see.
+    is left in any file, so drawing them again is the first draw that anyone can see. A finished fit becomes one
+    artifact: the folder names it before it is written, and does not go on with a fit whose artifact is there.
     """
 
     def __init__(self, folder: str | Path, *, every: float = 60.0, resume: bool = False) -> None:
         self.folder, self._resume = Path(folder), resume
         self._every = validate.count("checkpoint_every", every) if isinstance(every, int) else every
         validate.positive("checkpoint_every", every)
-        self._ctrl_c, self._taken = CtrlC(), False
+        self._ctrl_c, self._taken, self._discarded, self._closed = CtrlC(), False, False, False
 
     def __enter__(self) -> Self:
         if self._resume and not self.folder.is_dir():
@@ -58,6 +68,7 @@ class Checkpoint(Stages):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._closed = True
         self._files.close()
 
     def _open_folder(self) -> CheckpointFolder:
@@ -69,6 +80,14 @@ class Checkpoint(Stages):
 
     def _open(self) -> State | None:
         state = self._files.read()
+        saved = None if state is None else self._files.saved()
+        if saved is not None:
+            if not self._resume:
+                why = f"holds a fit that is finished and saved in {saved}; delete the folder"
+                raise InvalidInput("checkpoint", str(self.folder), why)
+            self.discard()
+            why = f"its fit is finished and saved in {saved}; the checkpoint is removed"
+            raise AlreadySaved(self.folder, saved, why)
         if state is None:
             if self._resume:
                 raise InvalidInput("checkpoint", str(self.folder), "holds no checkpoint to resume from")
@@ -89,6 +108,20 @@ class Checkpoint(Stages):
     def discard(self) -> None:
         """Remove the checkpoint: its fit is finished, and its model is where it belongs."""
         self._files.discard()
+        self._discarded = True
+
+    def goes_to(self, artifact: Path, rows: str) -> None:
+        """Note, before it is written, that the finished fit becomes this artifact, whose rows have this checksum."""
+        if self._discarded:
+            return
+        if self._closed:
+            why = "keeps this fit and is closed: save the model before, or go on with resume=True and save it then"
+            raise InvalidInput("checkpoint", str(self.folder), why)
+        saved = self._files.saved_here()
+        if saved is not None:
+            why = f"its fit is saved in {saved} already; a second artifact would draw noise for new nodes a second time"
+            raise AlreadySaved(self.folder, saved, why)
+        self._files.write_destination(Destination(os.path.realpath(artifact), rows))
 
     @contextmanager
     def following(self, model: NodeClassifier, graph: Digested, ledger: Ledger, source: NoiseSource) -> Iterator[None]:

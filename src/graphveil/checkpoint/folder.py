@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,15 +15,15 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensor_bytes
 
 from graphveil.artifact.manifest import read_file
-from graphveil.artifact.storage import replace_file
-from graphveil.checkpoint.state import State
+from graphveil.artifact.storage import replace_file, unwritable
+from graphveil.checkpoint.state import Destination, State
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
+from graphveil.graph.decoding import decoding, inside
 
-STATE = "checkpoint.json"
+STATE, ARTIFACT = "checkpoint.json", "artifact.json"
 # Files of ours, and what a killed write of one leaves.
 _STAGE = re.compile(r"stage-\d+-\d+\.safetensors")
-_TORN = re.compile(rf"\.(?:{_STAGE.pattern}|{re.escape(STATE)})-\w+")
+_TORN = re.compile(rf"\.(?:{_STAGE.pattern}|{re.escape(STATE)}|{re.escape(ARTIFACT)})-\w+")
 
 
 class CheckpointFolder:
@@ -33,8 +34,9 @@ class CheckpointFolder:
     """
 
     def __init__(self, path: Path) -> None:
-        self.path, self._unused = path, not path.exists()
+        self.path = path
         try:
+            self._unused = not path.exists()
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -44,6 +46,18 @@ class CheckpointFolder:
         except OSError:
             os.close(self._lock)
             raise InvalidInput("checkpoint", str(path), "another process is using it") from None
+        try:
+            for place in {path, self.home}:
+                with tempfile.NamedTemporaryFile(prefix=f".{STATE}-", dir=place) as trial:
+                    trial.write(b"trial")
+        except OSError as error:
+            self.close()
+            raise self._unwritable(error) from None
+
+    @property
+    def home(self) -> Path:
+        """Where the file lies that says how far the fit is."""
+        return self.path
 
     def close(self) -> None:
         if self._unused:
@@ -65,6 +79,29 @@ class CheckpointFolder:
         """The file that says how far the fit is, if there is one."""
         path = self.path / STATE
         return path if path.exists() else None
+
+    def destination(self) -> Destination | None:
+        """The artifact that the fit was to become, if its saving was begun."""
+        path = self.home / ARTIFACT
+        if not path.exists():
+            return None
+        with decoding(path, "the artifact of a checkpoint"), inside(path):
+            return Destination.parse(path.read_bytes())
+
+    def saved(self) -> str | None:
+        """The folder of the artifact that the fit has become; all processes that keep it ask together."""
+        return self.saved_here()
+
+    def saved_here(self) -> str | None:
+        """The same, for one process."""
+        found = self.destination()
+        return found.folder if found is not None and found.is_there() else None
+
+    def write_destination(self, destination: Destination) -> None:
+        try:
+            replace_file(self.home / ARTIFACT, destination.render())
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def tensors(self, state: State, number: int) -> dict[str, torch.Tensor]:
         """What a stage gave, in memory of its own."""
@@ -88,10 +125,10 @@ class CheckpointFolder:
         replace_file(self.path / STATE, state)
 
     def remove_the_rest(self, kept: set[str]) -> None:
-        """Delete stages that the state does not list."""
+        """Delete stages that the state does not list; without a state, everything."""
         try:
             for name in os.listdir(self.path):
-                if _is_ours(name) and name not in kept:
+                if _is_ours(name) and name not in kept and not (kept and name == ARTIFACT):
                     (self.path / name).unlink()
         except OSError as error:
             raise self._unwritable(error) from None
@@ -109,11 +146,11 @@ class CheckpointFolder:
         self._unused = True
 
     def _unwritable(self, error: OSError) -> InvalidInput:
-        return InvalidInput("checkpoint", str(self.path), f"cannot be written: {error.strerror}")
+        return unwritable(self.path, error, "checkpoint")
 
 
 def _is_ours(name: str) -> bool:
-    return bool(_STAGE.fullmatch(name) or _TORN.fullmatch(name))
+    return bool(_STAGE.fullmatch(name) or _TORN.fullmatch(name) or name == ARTIFACT)
 
 
 def stage_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from graphveil.artifact.manifest import Entry
+from graphveil.artifact.manifest import Entry, read_files, read_manifest
+from graphveil.artifact.saving import STATE as ROWS
 from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
 from graphveil.errors import InvalidInput
 
 FORMAT = "graphveil-checkpoint/1"
+DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"
 
 
 @dataclass(frozen=True)
@@ -65,3 +69,36 @@ class State:
             raise InvalidInput("stages", len(stages), "do not follow one another")
         check_rendered(state.render(), data)
         return state
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The artifact that a finished fit becomes: its folder, and the checksum of its rows, which no other fit has."""
+
+    folder: str
+    rows: str
+
+    def is_there(self) -> bool:
+        """Whether the artifact was written; what lies in its place and cannot be read is an error."""
+        folder = Path(self.folder)
+        if not os.path.lexists(folder):
+            return False
+        try:
+            rows = read_manifest(folder).files.get(ROWS)
+            if rows is None or rows.sha256 != self.rows:
+                return False  # another run has taken the place
+            read_files(folder)
+        except InvalidInput as error:
+            why = f"is where this checkpoint's fit was to be saved, and cannot be read ({error.why})"
+            raise InvalidInput("artifact", self.folder, f"{why}; if it is something else, move it away") from None
+        return True
+
+    def render(self) -> bytes:
+        return render_signed(DESTINATION_FORMAT, asdict(self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Destination:
+        body = parse_signed(DESTINATION_FORMAT, data)
+        found = cls(str(body["folder"]), str(body["rows"]))
+        check_rendered(found.render(), data)
+        return found

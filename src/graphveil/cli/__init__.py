@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from contextlib import suppress
 from itertools import pairwise
+from typing import NoReturn
 
 import typer
 
@@ -40,11 +43,19 @@ def root() -> None:
 def main() -> None:
     """Entry point of the `graphveil` command: bad input is one line on stderr and exit code 2."""
     try:
-        sys.exit(app(standalone_mode=False))
+        code = app(standalone_mode=False)
+        sys.stdout.flush()  # here, where a full disk behind it is still one line
+        sys.exit(code)
     except GraphveilError as error:
         _fail(str(error))
     except typer.Abort:
-        sys.exit(130)
+        _end(130)
+    except BrokenPipeError:  # whoever reads has seen enough
+        _end(1)
+    except OSError as error:
+        _fail(f"{error.filename or 'output'}: {error.strerror or error}")
+    except MemoryError as error:
+        _fail(f"not enough memory: {error or 'the numbers asked for are too large for this machine'}")
     except Exception as error:
         # The option parser's own errors; anything without a user's message is a bug and keeps its traceback.
         if not hasattr(error, "format_message"):
@@ -62,5 +73,16 @@ def _given(error: Exception) -> str:
 
 
 def _fail(message: str) -> None:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
-    sys.exit(2)
+    with suppress(OSError):
+        print(f"error: {' '.join(message.split())}", file=sys.stderr, flush=True)
+    _end(2)
+
+
+def _end(code: int) -> NoReturn:
+    """End without a second complaint of Python's about output that cannot be written."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    sys.exit(code)

@@ -60,6 +60,7 @@ def audit(
 
     Example: graphveil audit --method dpdgc --level k-neighbor --k 1 --epsilon 4 --seed 1
     """
+    from graphveil.artifact.destination import check_folder
     from graphveil.audit import TWINS, survey
     from graphveil.audit import audit as run_audit
 
@@ -67,8 +68,8 @@ def audit(
         page = survey.run(out or Path("docs/results/audit"), root=root, seed=seed or 0, quick=quick)
         typer.echo(f"written to {page}")
         return
-    if out is not None and out.exists() and not out.is_dir():
-        raise InvalidInput("out", str(out), "is not a folder")
+    if out is not None:
+        check_folder("out", out)
     if twin is not None and twin not in TWINS:
         raise InvalidInput("twin", twin, f"must be one of {', '.join(TWINS)}")
     method = method or (TWINS[twin].method if twin else "dpdgc")
@@ -124,12 +125,12 @@ def _level(
 
 def _write(out: Path, report: AuditReport) -> None:
     from graphveil.audit import picture
+    from graphveil.report.writing import write_files
 
-    out.mkdir(parents=True, exist_ok=True)
     words = picture.text_of(report)
     found = json.loads(report.to_json()) | {"picture": words}
-    (out / "audit.json").write_text(json.dumps(found, indent=2) + "\n")
-    (out / "audit.txt").write_text(f"{report}\n\n{words}\n")
+    texts = {"audit.json": json.dumps(found, indent=2) + "\n", "audit.txt": f"{report}\n\n{words}\n"}
+    write_files(out, {name: text.encode() for name, text in texts.items()})
     try:
         picture.draw(report, out)
     except InvalidInput as missing:

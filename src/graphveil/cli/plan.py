@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.levels import Public, describe, level_to_dict, make_level
 from graphveil.methods.plans import METHODS, Settings, make_plan
@@ -57,6 +58,8 @@ def plan(
     """
     if level == "node" and max_degree is None:
         raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
+    for field, value in {"hops": hops, "layers": layers}.items():
+        validate.count(field, value, most=1000)
     made = make_plan(
         method,
         make_level(level, k=k, max_degree=max_degree, unit=unit, attributes=attributes),
@@ -101,8 +104,15 @@ def _noise(values: list[str] | None) -> float | dict[str, float] | None:
     if not values:
         return None
     if len(values) == 1 and "=" not in values[0]:
-        return _number("noise", values[0])
-    return _named("noise", values)
+        return _in_range("noise", _number("noise", values[0]))
+    return {name: _in_range(f"noise {name}", value) for name, value in _named("noise", values).items()}
+
+
+def _in_range(field: str, noise: float) -> float:
+    """Beyond this range no accountant's arithmetic says anything."""
+    if not 1e-100 <= noise <= 1e100:
+        raise InvalidInput(field, noise, "must lie between 1e-100 and 1e100")
+    return noise
 
 
 def _named(field: str, values: list[str] | None) -> dict[str, float]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import re
 import resource
 import shlex
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,15 +17,21 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphveil import validate
 from graphveil.cli.plan import _delta, _named, warn_of_delta
 from graphveil.errors import InvalidInput
+from graphveil.job import started_by_torchrun
 from graphveil.levels import make_level
 from graphveil.methods import method_class
 from graphveil.methods.plans import check_budget
 
 if TYPE_CHECKING:
-    from graphveil.checkpoint import Checkpoint
+    from graphveil.checkpoint import AlreadySaved, Checkpoint
     from graphveil.graph import Graph
+    from graphveil.methods.estimator import NodeClassifier
+
+# In metrics.json beside what `--json` prints.
+_ONLY_KEPT = ("evaluation", "command")
 
 
 def train(
@@ -82,9 +88,7 @@ def train(
 
     Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
     """
-    if out is not None and out.exists():
-        raise InvalidInput("out", str(out), "exists already; a run is never overwritten")
-    divided = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= set(os.environ)  # started by torchrun
+    divided = started_by_torchrun()
     method = method or ("auto" if table is None and not divided else "dpdgc")
     cls = method_class(method)
     if level == "k-neighbor" and k is None:
@@ -94,8 +98,12 @@ def train(
     check_budget(chosen, epsilon)
     if epsilon is None and level != "none":
         epsilon = 1.0 if level == "edge" else 8.0
-    if budget is not None and (out is None or epsilon is None or budget < epsilon):
-        raise InvalidInput("budget", budget, f"belongs to --out, and must be at least epsilon, {epsilon}")
+    if budget is not None and (out is None or level == "none"):
+        raise InvalidInput("budget", budget, "belongs to --out, and to a level that protects something")
+    if budget is not None:
+        validate.positive("budget", budget)
+    validate.seed("split_seed", split_seed)
+    every = _every(checkpoint_every)
     if table is not None and method != "dpdgc":
         raise InvalidInput("table", table, f"is an option of dpdgc, not of {method}")
     if resume and checkpoint is None:
@@ -114,37 +122,71 @@ def train(
         **{name: value for name, value in options.items() if value is not None},
     )
     declared = declared_words(classes, categories)
+    from graphveil.artifact.destination import check_apart
+
+    if out is not None and checkpoint is not None:
+        check_apart(out, checkpoint)
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
         load = partial(_load, graph, root, split_seed, directed, **declared)
-        every, command = _every(checkpoint_every), _command()
         declares = any(value is not None for value in declared.values())
-        train_sharded(model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, command, declares))
+        options_of_job = Options(
+            graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares
+        )
+        train_sharded(model, options_of_job)
         return
-    with nullcontext() if checkpoint is None else _opened(checkpoint, checkpoint_every, resume) as kept:
-        data = _load(graph, root, split_seed, directed, mmap, **declared)
-        if model.delta != "auto":
-            warn_of_delta(model.plan(data))
-        start = time.perf_counter()
-        model.fit(data, checkpoint=kept)
-        seconds = time.perf_counter() - start
-        certificate = model.certificate_
-        result = {
-            "graph": data.name,
-            "method": method,
-            "test_accuracy": _score(model, data.test_mask),
-            "val_accuracy": _score(model, data.val_mask),
-            "epsilon": certificate.to_dict()["epsilon"],
-            "delta": certificate.delta,
-            "seconds": round(seconds, 3),
-            "peak_memory_mb": round(_peak_memory_mb(), 1),
-            "certificate": certificate.to_dict(),
-        }
-        if out is not None:
-            _write(out, model, data, result, budget)
-        if kept is not None:
-            kept.discard()
+    from graphveil.checkpoint import AlreadySaved, Checkpoint
+
+    kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
+    try:
+        with kept or nullcontext():
+            load = partial(_load, graph, root, split_seed, directed, mmap, **declared)
+            _train(model, load, kept, out, budget, as_json)
+    except AlreadySaved as found:
+        show_saved(found, as_json)
+
+
+def _train(
+    model: NodeClassifier,
+    load: Callable[[], Graph],
+    kept: Checkpoint | None,
+    out: Path | None,
+    budget: float | None,
+    as_json: bool,
+) -> None:
+    """From the graph to the run; whatever can be refused is refused before the fit."""
+    from graphveil.artifact.destination import check_budget, check_new_folder, check_space
+
+    if out is not None:
+        check_new_folder("out", out)
+    model._check_parameters()
+    data = load()
+    data.check_trainable()
+    plan = model.plan(data)
+    check_budget(budget, plan)
+    check_space(model, plan, out, None if kept is None else kept.folder)
+    if model.delta != "auto":
+        warn_of_delta(plan)
+    start = time.perf_counter()
+    model.fit(data, checkpoint=kept)
+    seconds = time.perf_counter() - start
+    certificate = model.certificate_
+    result = {
+        "graph": data.name,
+        "method": model.method,
+        "test_accuracy": _score(model, data.test_mask),
+        "val_accuracy": _score(model, data.val_mask),
+        "epsilon": certificate.to_dict()["epsilon"],
+        "delta": certificate.delta,
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": round(_peak_memory_mb(), 1),
+        "certificate": certificate.to_dict(),
+    }
+    if out is not None:
+        save_somewhere(lambda place: _write(place, model, data, result, budget), out, kept)
+    if kept is not None:
+        kept.discard()
     if as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -159,18 +201,51 @@ def train(
         typer.echo(f"to look at: {out / 'report.html'}")
 
 
+def save_somewhere(
+    write: Callable[[Path], None], out: Path, kept: Checkpoint | None, places: Iterator[Path] | None = None
+) -> None:
+    """Write a finished run. What it has spent is not lost if its place fails: a checkpoint keeps it, or another place.
+
+    Both end with an error: what was asked for is not where it was asked for.
+    """
+    from graphveil.artifact.destination import other_places, said_where
+    from graphveil.artifact.storage import Unwritable
+
+    try:
+        write(out)
+        return
+    except Unwritable as error:
+        failed = error
+    if kept is not None:
+        why = f"{failed.why}; the finished fit is kept in {kept.folder}: go on with --resume and another --out"
+        raise Unwritable("out", str(out), why)
+    for place in other_places() if places is None else places:
+        try:
+            write(place)
+        except Unwritable:
+            continue
+        raise said_where(failed, place)
+    raise failed
+
+
+def show_saved(found: AlreadySaved, as_json: bool) -> None:
+    """What the run that is there already says of itself."""
+    from graphveil.graph.decoding import decoding
+
+    metrics = found.artifact / "metrics.json"
+    if as_json and metrics.is_file():
+        with decoding(metrics, "the scores of a run"):
+            result = {name: value for name, value in json.loads(metrics.read_text()).items() if name not in _ONLY_KEPT}
+        typer.echo(json.dumps(result, indent=2))
+    print(f"note: {found}", file=sys.stderr)
+
+
 def show_accuracies(result: dict[str, Any]) -> None:
     """Those of the sets that have labels."""
     for name in ("test", "val"):
         value = result[f"{name}_accuracy"]
         if value is not None:
             typer.echo(f"{name} accuracy {value:.4f}")
-
-
-def _opened(folder: Path, every: str, resume: bool) -> Checkpoint:
-    from graphveil.checkpoint import Checkpoint
-
-    return Checkpoint(folder, every=_every(every), resume=resume)
 
 
 def _every(text: str) -> float:
@@ -242,7 +317,6 @@ def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: f
     """The model's folder with scores and predictions in it, everything or nothing."""
     from graphveil.artifact import save
     from graphveil.artifact.predictions import csv_head, csv_rows
-    from graphveil.report import write_report
 
     metrics = json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n"
     found = model.predict_proba()
@@ -250,8 +324,17 @@ def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: f
     predictions = csv_head(model._naming, found.shape[1]) + csv_rows(model._naming, names, found)
     also = {"metrics.json": metrics.encode(), "predictions.csv": predictions}
     save(model, out, budget=budget, also=also)
-    # The budget is spent and the run is kept, whatever becomes of its report.
-    write_report(out)
+    report_on(out)
+
+
+def report_on(out: Path) -> None:
+    """The budget is spent and the run is kept, whatever becomes of its report."""
+    from graphveil.report import write_report
+
+    try:
+        write_report(out)
+    except (InvalidInput, OSError) as error:
+        print(f"note: the run is complete, its report is not: {error}; graphveil report {out}", file=sys.stderr)
 
 
 def _evaluation(model: Any, data: Graph) -> dict[str, Any]:

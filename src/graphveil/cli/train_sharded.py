@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 import typer
 
-from graphveil.cli.train import show_accuracies
+from graphveil.artifact.destination import check_budget, check_new_folder, check_space, other_places
+from graphveil.checkpoint import AlreadySaved
+from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import InvalidInput
+from graphveil.job import check_job
 from graphveil.levels import protects_attributes
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
+    from graphveil.plan import PublicFacts
 
 
 @dataclass(frozen=True)
@@ -46,11 +51,17 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
     if not protects_attributes(model.level):
         model.dropout = 0.0  # its mask would depend on the number of processes
     check_supported(model)
+    check_job()
+    model._check_parameters()
     if model.device != "cpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
         with Group.joined(model.device) as group:
-            _train(model, options, group)
+            try:
+                _train(model, options, group)
+            except AlreadySaved as found:
+                if group.rank == 0:
+                    show_saved(found, options.as_json)
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
@@ -59,10 +70,13 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
 
 def _train(model: NodeClassifier, options: Options, group: Group) -> None:
     with nullcontext() if options.checkpoint is None else _opened(options, group) as kept:
+        agree(group, partial(_check_out, options))
         path = Path(options.graph)
         if is_parts(path) and options.declares:
             raise InvalidInput("classes", options.graph, "is divided into parts, whose graph.json declares classes")
         shard = read_part(path, group) if is_parts(path) else Shard.of(options.load(), group)
+        facts = shard.facts(group, edges=model.public_edges)
+        agree(group, partial(_check_room, model, facts, options))
         start = time.perf_counter()
         fit(model, shard, group, kept)
         seconds = time.perf_counter() - start
@@ -82,15 +96,14 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         if options.out is not None:
             metrics = {**result, "evaluation": None, "command": options.command}
             also = {"metrics.json": (json.dumps(metrics, indent=2) + "\n").encode()}
-            save(model, options.out, group, budget=options.budget, also=also)
+            write = partial(save, model, group=group, budget=options.budget, also=also)
+            save_somewhere(write, options.out, kept, _other_places(group))
         if kept is not None:
             kept.discard()
     if group.rank:
         return
     if options.out is not None:
-        from graphveil.report import write_report
-
-        write_report(options.out)
+        report_on(options.out)
     if options.as_json:
         typer.echo(json.dumps(result, indent=2))
         return
@@ -99,6 +112,37 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
     typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB a process\n\n{certificate}")
     if options.out is not None:
         typer.echo(f"\nwritten to {options.out}/")
+
+
+def _other_places(group: Group) -> Iterator[Path]:
+    """Those of the first process, for all."""
+    own = other_places() if group.rank == 0 else iter(())
+    while (place := group.object_from_first(next(own, None))) is not None:
+        yield place
+
+
+def agree(group: Group, check: Callable[[], None]) -> None:
+    """A check by the first process; what it refuses, all refuse."""
+    refused: InvalidInput | None = None
+    if group.rank == 0:
+        try:
+            check()
+        except InvalidInput as error:
+            refused = error
+    refused = group.object_from_first(refused)
+    if refused is not None:
+        raise refused
+
+
+def _check_out(options: Options) -> None:
+    if options.out is not None:
+        check_new_folder("out", options.out)
+
+
+def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
+    plan = model._plan_for(facts)
+    check_budget(options.budget, plan)
+    check_space(model, plan, options.out, options.checkpoint)
 
 
 def _opened(options: Options, group: Group) -> ShardedCheckpoint:

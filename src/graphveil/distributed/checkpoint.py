@@ -2,6 +2,7 @@
 
     DIR/
       checkpoint.json                 the number of processes, and the generation that counts
+      artifact.json                   once saving has begun: the one artifact that the fit becomes
       rank-NNNN/generation-G.json     this process's stages, with checksums, and what the ledger has counted
       rank-NNNN/stage-*.safetensors   its rows of released values and trainings
 
@@ -19,7 +20,7 @@ from pathlib import Path
 from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
 from graphveil.artifact.storage import replace_file
 from graphveil.checkpoint import Checkpoint
-from graphveil.checkpoint.folder import STATE, CheckpointFolder
+from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.graph.decoding import decoding
@@ -54,6 +55,23 @@ class ShardedFolder(CheckpointFolder):
         super().__init__(path / f"rank-{group.rank:04d}")
         self._generation = 0
 
+    @property
+    def home(self) -> Path:
+        return self._all
+
+    def saved(self) -> str | None:
+        """What the first process finds, for all."""
+        found: str | InvalidInput | None = None
+        if self._group.rank == 0:
+            try:
+                found = self.saved_here()
+            except InvalidInput as error:
+                found = error
+        found = self._group.object_from_first(found)
+        if isinstance(found, InvalidInput):
+            raise found
+        return found
+
     def state_path(self) -> Path | None:
         found = self._group.object_from_first(self._committed() if self._group.rank == 0 else None)
         if isinstance(found, InvalidInput):
@@ -69,7 +87,8 @@ class ShardedFolder(CheckpointFolder):
     def check_empty(self) -> None:
         for name in sorted(os.listdir(self._all)):
             rank = _RANK.fullmatch(name)
-            if not (rank and int(rank[1]) < self._group.size) and not name.startswith(f".{STATE}-"):
+            ours = name == ARTIFACT or name.startswith((f".{STATE}-", f".{ARTIFACT}-"))
+            if not (rank and int(rank[1]) < self._group.size) and not ours:
                 why = f"is a folder with other files in it, such as {name}"
                 raise InvalidInput("checkpoint", str(self._all), why)
 
@@ -114,6 +133,8 @@ class ShardedFolder(CheckpointFolder):
 
     def remove_the_rest(self, kept: set[str]) -> None:
         super().remove_the_rest(kept)
+        if not kept and self._group.rank == 0:
+            (self._all / ARTIFACT).unlink(missing_ok=True)
         for name in os.listdir(self.path):
             if _GENERATION.fullmatch(name) and name != self._name:
                 (self.path / name).unlink()

@@ -47,6 +47,7 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
     Formal guarantee: plan and certificate are made once and sent to all; `ShardedLedger` executes the plan.
     """
     check_supported(model)
+    model._check_parameters()
     if model.device != "cpu":
         model.device = f"cuda:{torch.cuda.current_device()}"
     options = {name: value for name, value in model.get_params().items() if name not in ("device", "show_progress")}
@@ -74,6 +75,7 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
     model._sparse = isinstance(inputs.features, SparseRows)
     model._naming = Naming.of(cast(Graph, shard))
     model._answers = Answers()
+    model._kept = checkpoint
     model.budget_ = model.certificate_.epsilon
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from graphveil.errors import GraphveilError
+from graphveil.job import place_in_job
 
 # Longer than any process works between two exchanges; a process that hangs ends the job after this.
 _PATIENCE = timedelta(minutes=30)
@@ -35,8 +35,8 @@ class Group:
     def joined(cls, device: str = "cpu", meeting: str = "env://", patience: timedelta = _PATIENCE) -> Iterator[Self]:
         """The group that `torchrun` describes in the environment, or that meets at another address."""
         backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
+        rank, size = place_in_job()
         with _one_line():
-            rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
             dist.init_process_group(backend, meeting, timeout=patience, rank=rank, world_size=size)
         before = signal.signal(signal.SIGTERM, _end)
         try:

@@ -38,10 +38,11 @@ class Document:
     @classmethod
     def read(cls, path: Path) -> Document:
         try:
-            return cls(path.read_text(encoding="utf-8"), path.name)
-        except (OSError, UnicodeDecodeError) as error:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # the latter also for a name that no file can have
             why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
             raise InvalidInput("experiment", str(path), why or "cannot be read") from None
+        return cls(text, path.name)
 
     def line(self, *key: str | int, value: object = None) -> int:
         """The line of this key, or of the nearest key around it that has one; from there on, of `value`."""

@@ -20,8 +20,11 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise self._unwritable(error) from None
         try:
             # The lock goes with the process, however it ends.
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -35,6 +38,9 @@ class Journal:
             if self.dropped:
                 os.ftruncate(self._file, whole)
                 os.fsync(self._file)
+        except OSError as error:
+            os.close(self._file)
+            raise self._unwritable(error) from None
         except BaseException:
             os.close(self._file)
             raise
@@ -43,13 +49,19 @@ class Journal:
         """Write one line and return when it is on disk."""
         data = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
         written = 0
-        while written < len(data):
-            written += os.write(self._file, data[written:])
-        os.fsync(self._file)
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+            os.fsync(self._file)
+        except OSError as error:
+            raise self._unwritable(error) from None
         self.records.append(record)
 
     def close(self) -> None:
         os.close(self._file)
+
+    def _unwritable(self, error: OSError) -> InvalidInput:
+        return InvalidInput("out", str(self.path.parent), f"{self.path.name} cannot be written: {error.strerror}")
 
     def __enter__(self) -> Self:
         return self

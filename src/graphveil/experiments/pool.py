@@ -23,6 +23,8 @@ from graphveil.experiments.execution import cores, execute, failure
 from graphveil.experiments.spec import Run
 
 BACKENDS = ("loky", "ray")
+# Jobs, or threads of one: more than any machine has cores.
+MOST_AT_ONCE = 4096
 Records = Generator[dict[str, Any], None, None]
 
 
@@ -43,8 +45,8 @@ def outcomes(runs: Sequence[Run], root: str | None, *, jobs: int, threads: int, 
 def threads_for(jobs: int, threads: int | None) -> int:
     """Threads of each job: the given number, or an equal part of the cores."""
     if threads is not None:
-        return validate.count("threads", threads)
-    return max(1, cores() // validate.count("jobs", jobs))
+        return validate.count("threads", threads, most=MOST_AT_ONCE)
+    return max(1, cores() // validate.count("jobs", jobs, most=MOST_AT_ONCE))
 
 
 def _here(runs: Sequence[Run], root: str | None, threads: int) -> Records:

@@ -16,7 +16,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.display import Display, Estimate
 from graphveil.experiments.execution import cores
 from graphveil.experiments.journal import Journal
-from graphveil.experiments.pool import outcomes, threads_for
+from graphveil.experiments.pool import MOST_AT_ONCE, outcomes, threads_for
 from graphveil.experiments.spec import Run, Spec
 
 RUNS, CALLS = "runs.jsonl", "calls.jsonl"
@@ -52,7 +52,7 @@ def run_spec(
     runs = spec.runs()
     if not runs:
         raise InvalidInput("experiment", spec.name, "has no runs left: no graph is at hand, or too much was left out")
-    jobs = cores() if jobs is None else validate.count("jobs", jobs)
+    jobs = cores() if jobs is None else validate.count("jobs", jobs, most=MOST_AT_ONCE)
     threads = threads_for(jobs, threads)
     place = None if root is None else str(root)
     with Journal(Path(out) / RUNS) as journal:

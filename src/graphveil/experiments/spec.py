@@ -18,6 +18,7 @@ from graphveil.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_n
 
 # What the columns of a summary are: the graphs, or the quantity that a figure sweeps.
 Axis = Literal["graph", "epsilon", "k", "phi"]
+MOST_SEEDS = 100_000
 AXES: tuple[Axis, ...] = ("graph", "epsilon", "k", "phi")
 
 # "auto" is the library's own rule (`plan.automatic_delta`), "paper" the paper's (`plan.paper_delta`).
@@ -137,7 +138,7 @@ class Spec:
     def _first_seeds(self, count: int | None) -> tuple[int, ...]:
         if count is None:
             return self.seeds
-        validate.count("seeds", count)
+        validate.count("seeds", count, most=MOST_SEEDS)
         if count <= len(self.seeds):
             return self.seeds[:count]
         if self.seeds != tuple(range(len(self.seeds))):

@@ -31,7 +31,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.document import Document, Key
 from graphveil.experiments.options import check_method, check_option
 from graphveil.experiments.sources import file_graph, named_graph
-from graphveil.experiments.spec import AXES, Delta, GraphRef, Setting, Spec
+from graphveil.experiments.spec import AXES, MOST_SEEDS, Delta, GraphRef, Setting, Spec
 from graphveil.levels import Level, Public, make_level
 from graphveil.methods import method_class
 from graphveil.plan import check_delta
@@ -78,7 +78,7 @@ def _seeds(document: Document) -> tuple[int, ...]:
     value = document.data.get("seeds", 10)
     if not isinstance(value, list):
         with document.at("seeds"):
-            return tuple(range(validate.count("seeds", value)))
+            return tuple(range(validate.count("seeds", value, most=MOST_SEEDS)))
     found = _listed(document, ("seeds",), value, object)
     for seed in found:
         with document.at("seeds", value=seed):

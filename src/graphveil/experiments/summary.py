@@ -13,6 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
+from graphveil.artifact.storage import replace_file, unwritable
 from graphveil.errors import InvalidInput
 from graphveil.experiments.display import duration
 from graphveil.experiments.journal import read_journal
@@ -70,7 +71,10 @@ def read_results(folder: str | Path) -> list[Results]:
 def summary(folder: str | Path) -> str:
     """Write `table.md` with all experiments of a folder, and return its text."""
     text = "\n\n".join(markdown_table(results) for results in read_results(folder)) + "\n"
-    (Path(folder) / "table.md").write_text(text, encoding="utf-8")
+    try:
+        replace_file(Path(folder) / "table.md", text.encode())
+    except OSError as error:
+        raise unwritable(Path(folder) / "table.md", error, "out") from None
     return text
 
 

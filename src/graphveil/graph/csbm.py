@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Graph
 
@@ -50,7 +51,7 @@ def csbm(
     inside, across = d + strength * math.sqrt(d), d - strength * math.sqrt(d)
     if not (min(inside, across) >= 0 and max(inside, across) <= n):
         raise InvalidInput("d", d, f"gives edge probabilities {inside / n:.4g} and {across / n:.4g}, outside [0, 1]")
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(validate.seed("seed", seed))
     half = n // 2
     blocks = [
         _pairs_within(half, inside / n, rng),

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 
 PAPER_FRACTIONS = (0.75, 0.10, 0.15)
@@ -32,7 +33,7 @@ def random_split(
     known = np.flatnonzero(y.numpy() >= 0)
     if len(known) == 0:
         raise InvalidInput("labels", len(y), "no node has a label, so there is nothing to split")
-    order = np.random.default_rng(seed).permutation(known)
+    order = np.random.default_rng(validate.seed("seed", seed)).permutation(known)
     val, test = (round(share * len(known)) for share in fractions[1:])
     total = round(sum(fractions) * len(known))
     parts = order[val + test : total], order[:val], order[val : val + test]

@@ -153,17 +153,16 @@ class ClippedSums:
             kept: _Input = self._inputs[rows]
             return kept
         bits = self.lattice.input_bits
+        plain = rows if isinstance(rows, SparseRows) else rows.detach()
+        lengths = (self._arithmetic.lengths(plain).square_() + 1).sqrt_()
+        scales, usable = input_scales(lengths)
         if isinstance(rows, SparseRows):
-            lengths = (rows.squared_norms + 1).sqrt_()
-            scales, usable = input_scales(lengths)
             if rows.binary:  # rounding leaves 1 as it is, or takes it away
                 usable &= scales <= 2.0**bits
                 taken = _Input(rows, lengths, scales, usable)
             else:
                 taken = _Input(rows.rounded(scales * 2.0**-bits, usable), lengths, scales, usable)
         else:
-            lengths = (self._arithmetic.lengths(rows.detach()).square_() + 1).sqrt_()
-            scales, usable = input_scales(lengths)
             rounded = on_steps(rows.detach(), scales * 2.0**-bits)
             taken = _Input(_without(rounded, usable), lengths, scales, usable)
         if constant:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from graphveil.lattice import table_step
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.mechanisms.sparse import Rows, SparseRows
 
 # A row is shortened to a little less than its bound, for the rounding of its length and of the shortening itself.
 INWARD = 1 - 1e-6
@@ -29,8 +29,10 @@ class Arithmetic:
     The methods are handed to whoever needs them, so that an audit can put a known mistake in their place.
     """
 
-    def lengths(self, rows: torch.Tensor) -> torch.Tensor:
+    def lengths(self, rows: Rows) -> torch.Tensor:
         """The norm of each row, in float64: its relative error is below 1e-9 for up to 2^20 columns."""
+        if isinstance(rows, SparseRows):
+            return rows.squared_norms.sqrt()
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
 
     def table(self, rows: torch.Tensor, norm: float, terms: int, *, stretch: bool = False) -> torch.Tensor:

@@ -1,8 +1,8 @@
-"""Linear layers whose result for a row does not depend on how many rows there are, or on the row's place among them.
+"""Layers whose result for a row does not depend on how many rows there are, or on the row's place among them.
 
 A matrix product may be computed by other routines for other shapes, and then differs in its last bits: rows at odd
 places, few rows, few columns. Training on several processes divides rows in other ways than training on one, and must
-give the same bits. Products of at least 16 columns and 8 rows are computed alike for each row (tested); smaller ones
+give the same bits. Products of at least 16 columns and 16 rows are computed alike for each row (tested); smaller ones
 are filled up with zeros.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_LEAST_ROWS, _LEAST_COLUMNS = 8, 16
+_LEAST_ROWS, _LEAST_COLUMNS = 16, 16
 
 
 def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -24,7 +24,7 @@ def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         matrix = functional.pad(matrix, (0, _LEAST_COLUMNS - columns))
     if count < _LEAST_ROWS:
         rows = functional.pad(rows, (0, 0, 0, _LEAST_ROWS - count))
-    return (rows @ matrix)[:count, :columns]
+    return (rows @ matrix)[:count, :columns].contiguous()
 
 
 class _Product(torch.autograd.Function):
@@ -57,3 +57,32 @@ class Linear(nn.Linear):
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         return times(input, self.weight.T) + self.bias
+
+
+# The constants of Klambauer et al. 2017 (arXiv:1706.02515), as torch has them.
+_SCALE, _ALPHA = 1.0507009873554805, 1.6732632423543772
+# Numbers that a vector routine takes at a time; what is left over at the end goes another way.
+_AT_ONCE = 32
+
+
+class _Selu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
+        count, columns = rows.shape
+        filled = functional.pad(rows, (0, -columns % _AT_ONCE, 0, -count % torch.get_num_threads()))
+        found = functional.selu(filled)[:count, :columns].contiguous()
+        ctx.save_for_backward(found)
+        return found
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        """For x <= 0, scale * alpha * e^x is the result plus scale * alpha."""
+        (found,) = ctx.saved_tensors
+        slopes = torch.where(found > 0, _SCALE, found + _SCALE * _ALPHA)
+        return slopes.mul_(gradients[0])
+
+
+def selu(rows: torch.Tensor) -> torch.Tensor:
+    """`torch.nn.functional.selu`, row by row: no number is among those that are left over."""
+    found: torch.Tensor = _Selu.apply(rows)
+    return found

@@ -7,13 +7,12 @@ from typing import ClassVar
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Node
 from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.rowwise import Linear
+from graphveil.mechanisms.rowwise import Linear, selu
 from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows, dense
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
@@ -28,7 +27,7 @@ class OneLayerSage(nn.Module):
         self.out = Linear(width, classes)
 
     def forward(self, own: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
-        return self.out(functional.selu(self.own(own) + self.read(read)))
+        return self.out(selu(self.own(own) + self.read(read)))
 
 
 @dataclass(eq=False)

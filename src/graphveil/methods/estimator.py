@@ -41,6 +41,8 @@ _DENSE = 0.15
 _MISSING: Any = None
 # Methods that learn something on a graph without features.
 _WITHOUT_FEATURES = ("auto", "dpdgc")
+# Networks beyond this fit into no machine, and nothing is gained by their size.
+_MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000}
 
 
 @dataclass(eq=False)
@@ -150,6 +152,7 @@ class NodeClassifier:
                 self.fit(graph, checkpoint=opened)
                 opened.discard()
             return self
+        self._check_parameters()
         graph.check_trainable()
         plan = self.plan(graph)
         check_declared_edges(plan.facts, graph.num_edges)
@@ -169,6 +172,8 @@ class NodeClassifier:
         self._sparse = isinstance(inputs.features, SparseRows)
         self._naming = Naming.of(graph)
         self._answers = Answers()
+        # Until the model is saved: a checkpoint that is not discarded names the one artifact of its fit.
+        self._kept: Checkpoint | None = checkpoint
         self.budget_ = self.certificate_.epsilon
         return self
 
@@ -354,6 +359,21 @@ class NodeClassifier:
 
     def _recall(self, data: Inputs | None) -> None:
         """Take from the training graph, if it is at hand, what new nodes read of it and no artifact holds."""
+
+    def _check_parameters(self) -> None:
+        """What no plan looks at, before anything is drawn."""
+        validate.device(self.device)
+        if self.seed is not None:
+            validate.seed("seed", self.seed)
+        validate.count("epochs", self.epochs, least=0)
+        for name, most in _MOST.items():
+            if hasattr(self, name):
+                validate.count(name, getattr(self, name), least=name == "hidden", most=most)
+        validate.positive("free_learning_rate", self.free_learning_rate)
+        if self.learning_rate is not None:
+            validate.positive("learning_rate", self.learning_rate)
+        if not validate.non_negative("dropout", self.dropout) < 1:
+            raise InvalidInput("dropout", self.dropout, "must be less than 1")
 
     def _settings(self) -> Settings:
         return Settings(

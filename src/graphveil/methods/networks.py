@@ -7,10 +7,9 @@ from itertools import pairwise
 
 import torch
 from torch import nn
-from torch.nn import functional
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.rowwise import Linear, times
+from graphveil.mechanisms.rowwise import Linear, selu, times
 from graphveil.mechanisms.sparse import Rows, SparseRows, linear
 
 
@@ -44,15 +43,15 @@ class Perceptron(nn.Module):
     def forward(self, x: Rows) -> torch.Tensor:
         h = self.first(x)
         for layer in self.rest:
-            h = layer(self.dropout(functional.selu(h)))
+            h = layer(self.dropout(selu(h)))
         return h
 
     def hidden(self, x: Rows) -> torch.Tensor:
         """The last hidden layer's output: what GAP aggregates."""
         h = self.first(x)
         for layer in self.rest[:-1]:
-            h = layer(self.dropout(functional.selu(h)))
-        return functional.selu(h)
+            h = layer(self.dropout(selu(h)))
+        return selu(h)
 
 
 class Embedding(nn.Module):
@@ -67,7 +66,7 @@ class Embedding(nn.Module):
         self.register_buffer("head", nn.init.orthogonal_(torch.empty(width, classes)))
 
     def forward(self, rows: SparseRows) -> torch.Tensor:
-        return times(self.dropout(functional.selu(self.layer(rows))), self.head)
+        return times(self.dropout(selu(self.layer(rows))), self.head)
 
 
 class LinkxHead(nn.Module):
@@ -82,8 +81,8 @@ class LinkxHead(nn.Module):
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
         h = self.features(x)
-        mixed = self.mix(self.dropout(functional.selu(torch.cat([h, z], dim=1))))
-        return self.out(self.dropout(functional.selu(mixed + h + z)))
+        mixed = self.mix(self.dropout(selu(torch.cat([h, z], dim=1))))
+        return self.out(self.dropout(selu(mixed + h + z)))
 
 
 class HopsHead(nn.Module):
@@ -97,7 +96,7 @@ class HopsHead(nn.Module):
 
     def forward(self, hops: torch.Tensor) -> torch.Tensor:
         parts = [layer(hops[:, index]) for index, layer in enumerate(self.maps)]
-        return self.out(self.dropout(functional.selu(torch.cat(parts, dim=1))))
+        return self.out(self.dropout(selu(torch.cat(parts, dim=1))))
 
 
 class Fusion(nn.Module):

@@ -9,14 +9,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import nn
-from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Direction
 from graphveil.levels import Public
 from graphveil.mechanisms import Ledger
 from graphveil.mechanisms.edges import randomized_edges
-from graphveil.mechanisms.rowwise import Linear
+from graphveil.mechanisms.rowwise import Linear, selu
 from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
@@ -35,7 +34,7 @@ class MeanSage(nn.Module):
         self.dropout = Dropout(dropout)
 
     def hidden(self, features: Rows, means: Rows) -> torch.Tensor:
-        return self.dropout(functional.selu(self.own(features) + self.read(means)))
+        return self.dropout(selu(self.own(features) + self.read(means)))
 
     def forward(self, features: Rows, means: Rows, mean: SparseRows, rows: torch.Tensor | None = None) -> torch.Tensor:
         """Logits of these rows, or of all."""

@@ -59,6 +59,8 @@ def write_files(folder: Path, files: dict[str, bytes]) -> list[Path]:
         for name, data in files.items():
             if (folder / name).is_dir():
                 raise InvalidInput("out", str(folder / name), "is a folder")
+            if (folder / name).exists() and not (folder / name).is_file():
+                raise InvalidInput("out", str(folder / name), "is not an ordinary file, and would be replaced by one")
             (beside / name).write_bytes(data)
         for name in files:
             os.replace(beside / name, folder / name)

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from graphveil.serve.metrics import Metrics
+from graphveil.serve.places import Places
 from graphveil.serve.refusals import CONTENT_POLICY, SECURITY_HEADERS, refusal
 
 Handler = Callable[[Request], Awaitable[Response]]
@@ -30,6 +31,8 @@ class Guard:
 
     def __init__(self, app: ASGIApp, metrics: Metrics, direct: Mapping[tuple[str, str], Handler]) -> None:
         self._app, self._direct, self.metrics = app, direct, metrics
+        # Of connections that are served, and of those that only hear that they have to wait.
+        self.places, self.waiting = Places(), Places()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from graphveil.serve.guard import REFUSED
+from graphveil.serve.places import Places
 from graphveil.serve.refusals import NOT_HTTP, raw_refusal
 
 LARGEST_HEAD = 16 * 1024
@@ -19,7 +20,12 @@ SECONDS_TO_ARRIVE = 10.0
 SECONDS_IDLE = 15
 # How long an answer may wait for somebody who does not read it.
 SECONDS_UNREAD = 30.0
+# Beyond these, the newest connection is told to wait, and those that are there go on. A proxy is one client.
 MOST_CONNECTIONS = 1000
+MOST_OF_A_CLIENT = 500
+# How long a connection without a place may take to ask, and hear that it has to wait; and how many may do so at once.
+SECONDS_WITHOUT_PLACE = 2.0
+MOST_WITHOUT_PLACE = 1000
 
 
 class LimitedProtocol(HttpToolsProtocol):
@@ -30,12 +36,29 @@ class LimitedProtocol(HttpToolsProtocol):
     _unread: asyncio.TimerHandle | None = None
     _size = 0
     _in_head = True
+    # The places that this connection holds one of: those of the service, or those of the refused.
+    _place: tuple[Places, str] | None = None
+    _admitted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        guard: Any = self.app
+        address = self.client[0] if self.client else ""
+        self._admitted = guard.places.take(address, MOST_CONNECTIONS, MOST_OF_A_CLIENT)
+        if self._admitted:
+            self._place = (guard.places, address)
+        elif guard.waiting.take(address, MOST_WITHOUT_PLACE, MOST_WITHOUT_PLACE):
+            self._place = (guard.waiting, address)
+        else:
+            transport.abort()
+            return
         self._start_clock()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._place is not None:
+            places, address = self._place
+            places.give_back(address)
+            self._place = None
         self._stop_clock()
         self._stop_unread()
         super().connection_lost(exc)
@@ -66,7 +89,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        if len(self.connections) > MOST_CONNECTIONS:
+        if not self._admitted:
             self.scope["state"][REFUSED] = 503
         elif sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > LARGEST_HEAD:
             self.scope["state"][REFUSED] = 431
@@ -87,7 +110,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.close()
 
     def _start_clock(self) -> None:
-        self._clock = self.loop.call_later(SECONDS_TO_ARRIVE, self._too_slow)
+        seconds = SECONDS_TO_ARRIVE if self._admitted else SECONDS_WITHOUT_PLACE
+        self._clock = self.loop.call_later(seconds, self._too_slow)
 
     def _stop_clock(self) -> None:
         if self._clock is not None:

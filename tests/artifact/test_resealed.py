@@ -1,0 +1,132 @@
+"""Files that were changed, with checksums that fit: a model, or one line."""
+
+import json
+import random
+import shutil
+
+import pytest
+
+import graphveil as gv
+from artifact.cases import GRAPH, NEW, fitted
+from graphveil.artifact.manifest import Entry, read_manifest
+from graphveil.artifact.signed import render_signed
+from graphveil.audit.verify import verify
+from graphveil.checkpoint import Checkpoint
+from graphveil.checkpoint.folder import STATE
+from graphveil.checkpoint.state import FORMAT
+
+NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
+NASTY += [{"a": 1}, "\ud800"]
+# The part of them that each place in a file takes.
+FILES = {"certificate.json": 0.5, "public/config.json": 0.3, "owner/new_nodes.jsonl": 1.0, "owner/nodes.json": 0.5}
+
+
+def places(value, at=()):
+    yield at
+    items = value.items() if isinstance(value, dict) else enumerate(value[:2]) if isinstance(value, list) else ()
+    for key, below in items:
+        yield from places(below, (*at, key))
+
+
+def changed(document, at, new):
+    if not at:
+        return new
+    document = json.loads(json.dumps(document))
+    inner = document
+    for key in at[:-1]:
+        inner = inner[key]
+    inner[at[-1]] = new
+    return document
+
+
+def reseal(folder, file, data):
+    (folder / file).write_bytes(data)
+    manifest = read_manifest(folder)
+    kind = "grows" if file.endswith("jsonl") else "fixed"
+    entry = Entry.of(data, manifest.files[file].audience if file in manifest.files else "owner", kind)
+    (folder / "manifest.json").write_bytes(manifest.with_files({file: entry}).render())
+
+
+def check_one_line(what, look, *arguments):
+    said = ""
+    try:
+        look(*arguments)
+    except gv.GraphveilError as error:
+        said = str(error)
+    except Exception as error:
+        raise AssertionError(f"{what}: {error!r}") from error
+    assert "\n" not in said
+
+
+def use(folder):
+    """All that a run is used for before a question is asked."""
+    model = gv.load(folder)
+    model.predict_proba()
+    str(model.certificate_)
+    pytest.importorskip("fastapi")
+    from graphveil.serve.running import app_of
+
+    app_of(folder)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resealed") / "run"
+    model = fitted()
+    model.save(folder)
+    model.predict_new(**NEW)
+    reseal(folder, "owner/nodes.json", json.dumps([f"node {number}" for number in range(120)]).encode())
+    use(folder)
+    assert verify(folder, audits=False).epsilon_spent is not None
+    return folder
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("file", FILES)
+def test_every_field(whole, tmp_path, file):
+    first, *rest = (whole / file).read_text().splitlines() if file.endswith("jsonl") else [(whole / file).read_text()]
+    document, draw, tried = json.loads(first), random.Random(0), 0
+    folder = shutil.copytree(whole, tmp_path / "run")
+    for at in places(document):
+        for new in NASTY:
+            if draw.random() > FILES[file]:
+                continue
+            reseal(folder, file, ("\n".join([json.dumps(changed(document, at, new)), *rest]) + "\n").encode())
+            for look in (use, lambda place: verify(place, audits=False)) if tried % 4 == 0 else (use,):
+                check_one_line(f"{file}: {at} = {str(new)[:40]!r}", look, folder)
+            tried += 1
+    assert tried > 10
+
+
+@pytest.fixture(scope="module")
+def unfinished(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("resealed") / "unfinished"
+    with Checkpoint(folder) as kept:
+        plain().fit(GRAPH, checkpoint=kept)
+    return folder
+
+
+def go_on(folder, resume):
+    with Checkpoint(folder, resume=resume) as kept:
+        plain().fit(GRAPH, checkpoint=kept)
+
+
+def plain():
+    return gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, seed=1, steps=2, hidden=8)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_every_field_of_a_checkpoint(unfinished, tmp_path):
+    document = json.loads((unfinished / STATE).read_text())
+    del document["format"], document["sha256"]
+    draw = random.Random(0)
+    for at in places(document):
+        for new in draw.sample(NASTY, 3):
+            folder = shutil.copytree(unfinished, tmp_path / "unfinished", dirs_exist_ok=True)
+            try:
+                data = render_signed(FORMAT, changed(document, at, new))
+            except (ValueError, TypeError):  # no file holds this
+                continue
+            (folder / STATE).write_bytes(data)
+            for resume in (True, False):
+                check_one_line(f"{at} = {str(new)[:40]!r}", go_on, folder, resume)

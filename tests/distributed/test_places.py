@@ -1,0 +1,90 @@
+"""Several processes: the first one's refusals are everybody's, and one fit gives one artifact."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import graphveil as gv
+from distributed.cases import graph
+from distributed.job import together
+from graphveil.artifact import storage
+from graphveil.checkpoint.folder import ARTIFACT
+from graphveil.cli.train_sharded import Options, _train
+from graphveil.distributed import ShardedCheckpoint
+from graphveil.errors import InvalidInput
+from graphveil.levels import KNeighbor
+from graphveil.mechanisms import Ledger
+from graphveil.methods.dpdgc import DPDGC
+
+
+def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
+    """What is said, and how many draws were made."""
+    drawn, book, write, discard = [], Ledger._book, storage._write, ShardedCheckpoint.discard
+
+    def counted(self, name, expected):
+        drawn.append(name)
+        return book(self, name, expected)
+
+    def full(path, data):
+        if fails == "disk" and path.is_relative_to(out.parent):
+            raise OSError(28, os.strerror(28))
+        write(path, data)
+
+    def killed(self):
+        raise KeyboardInterrupt
+
+    Ledger._book, storage._write = counted, full
+    if fails == "kill":
+        ShardedCheckpoint.discard = killed
+    os.chdir(out.parent.parent)
+    model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)
+    try:
+        _train(model, Options("csbm", graph, out, budget, checkpoint, 60.0, resume, True, ""), group)
+        return "", len(drawn)
+    except (InvalidInput, KeyboardInterrupt) as error:
+        return str(error), len(drawn)
+    finally:
+        Ledger._book, storage._write, ShardedCheckpoint.discard = book, write, discard
+
+
+def test_refusals_come_before_the_first_draw(tmp_path):
+    out = tmp_path / "runs" / "run"
+    for budget, place in ((1.0, out), (None, Path("/proc/x/run"))):
+        found = together(2, train, place, budget)
+        assert found[0] == found[1]
+        assert found[0][0].startswith("budget = 1.0" if budget else "out = '/proc/x/run': cannot be written")
+        assert found[0][1] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_after_the_fit(tmp_path):
+    (tmp_path / "runs").mkdir()
+    found = together(2, train, tmp_path / "runs" / "run", None, None, False, "disk")
+    [place] = tmp_path.glob("graphveil-unsaved-*/run")
+    assert [said for said, _ in found] == [found[0][0]] * 2
+    assert f"the finished run is in {place} instead" in found[0][0]
+    assert sorted(tmp_path.iterdir()) == sorted([place.parent, tmp_path / "runs"])
+    gv.load(place)
+
+
+def test_a_fit_gives_one_artifact(tmp_path):
+    (tmp_path / "runs").mkdir()
+    out, second, kept = (tmp_path / "runs" / name for name in ("run", "second", "kept"))
+    together(2, train, out, None, kept, False, "kill")
+    assert (kept / ARTIFACT).exists()
+    found = together(2, train, second, None, kept, True)
+    assert [drawn for _, drawn in found] == [0, 0]
+    assert f"its fit is finished and saved in {out}; the checkpoint is removed" in found[1][0]
+    assert not kept.exists()
+    assert not second.exists()
+
+
+def test_with_a_checkpoint_the_finished_fit_goes_elsewhere(tmp_path):
+    out, second, kept = tmp_path / "disk" / "run", tmp_path / "runs" / "second", tmp_path / "kept"
+    (tmp_path / "runs").mkdir()
+    found = together(2, train, out, None, kept, False, "disk")
+    assert "the finished fit is kept in" in found[0][0]
+    assert together(2, train, second, None, kept, True) == [("", 0)] * 2
+    assert not kept.exists()
+    gv.load(second)
