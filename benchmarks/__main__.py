@@ -6,7 +6,17 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import distributed, embedding_step, growth, noise_rate, report, scale, serving, whole_fit
+from benchmarks import (
+    distributed,
+    embedding_step,
+    exact_sums,
+    growth,
+    noise_rate,
+    report,
+    scale,
+    serving,
+    whole_fit,
+)
 from benchmarks.result import Section
 
 _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
@@ -17,6 +27,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "serve": serving.run,
     "scale": scale.run,
     "processes": distributed.run,
+    "exact": exact_sums.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

@@ -23,6 +23,7 @@ from graphveil.distributed.parts import write_parts
 from graphveil.distributed.rows import ROWS_AT_ONCE, Batch, ShardedLinear
 from graphveil.graph import write_graph
 from graphveil.mechanisms import NoiseSource
+from graphveil.mechanisms.gaussian import rounding_of
 from graphveil.mechanisms.sparse import SparseRows
 
 _DEGREE, _FEATURES, _HIDDEN = 8, 4, 64
@@ -87,12 +88,13 @@ def constants(nodes: int) -> dict[str, tuple[float, str]]:
     torch.set_num_threads(1)
     degree, rng = 6, np.random.default_rng(0)
     W = torch.randn(nodes, _HIDDEN)
+    noisy = torch.zeros(W.numel(), dtype=torch.float64)
     columns = rng.integers(nodes, size=(ROWS_AT_ONCE, degree)).astype(np.int32)
     starts = np.arange(0, ROWS_AT_ONCE * degree + 1, degree)
     ones = np.ones(columns.size, np.float32)
     rows = SparseRows(sp.csr_array((ones, columns.reshape(-1), starts), shape=(ROWS_AT_ONCE, nodes)))
     batch = Batch(rows, [ROWS_AT_ONCE], torch.zeros(ROWS_AT_ONCE), Group(0, 1))
-    value, gradient = torch.randn(ROWS_AT_ONCE, _HIDDEN), torch.zeros_like(W)
+    value, gradient = torch.randn(ROWS_AT_ONCE, _HIDDEN), torch.zeros_like(W, dtype=torch.float64)
     weight = torch.nn.Parameter(W.clone())
     optimizer = torch.optim.Adam([weight], fused=True)
     weight.grad = torch.randn_like(W)
@@ -106,7 +108,7 @@ def constants(nodes: int) -> dict[str, tuple[float, str]]:
     return {
         "A W": (_best(lambda: batch.times(W)) / edges * 1e9, f"ns an edge, {_HIDDEN} columns"),
         "A^T D": (_best(lambda: batch.add_transposed(value, gradient)) / edges * 1e9, f"ns an edge, {_HIDDEN} columns"),
-        "noise": (_best(lambda: source.add_normals(W.view(-1), 1.0, 2.0**-33)) / entries * 1e9, "ns a normal, added"),
+        "noise": (_best(lambda: source.add_normals(noisy, rounding_of(1.0))) / entries * 1e9, "ns a normal, added"),
         "Adam": (_best(optimizer.step) / entries * 1e9, "ns a weight"),
         "row norms": (_best(hold_norms) / entries * 1e9, "ns a weight"),
         "initial weights": (

@@ -40,7 +40,7 @@ def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
     os.chdir(out.parent.parent)
     model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)
     try:
-        _train(model, Options("csbm", graph, out, budget, checkpoint, 60.0, resume, True, ""), group)
+        _train(model, Options("csbm", graph, out, budget, checkpoint, 60.0, resume, True, "", False), group)
         return "", len(drawn)
     except (InvalidInput, KeyboardInterrupt) as error:
         return str(error), len(drawn)

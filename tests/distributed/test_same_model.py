@@ -74,4 +74,4 @@ def test_folds_do_not_depend_on_the_number_of_processes():
     plans = {name: plan_of(name) for name in FOLDS}
     one, three = (together(processes, fitted, plans)[0]["folds"] for processes in (1, 3))
     assert one["certificate"] == three["certificate"]
-    torch.testing.assert_close(*(torch.from_numpy(found["logits"]) for found in (one, three)), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(*(torch.from_numpy(found["logits"]) for found in (one, three)), rtol=1e-3, atol=1e-3)

@@ -28,6 +28,9 @@ from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, Transpos
 
 Layer = nn.Linear | SparseLinear
 
+# Numbers of constant inputs that are kept in float64: 256 MiB.
+_KEPT_IN_DOUBLE = 2**25
+
 
 @dataclass(frozen=True)
 class _Call:
@@ -68,6 +71,7 @@ class ClippedSums:
         self._model, self._clip, self._arithmetic = model, clip, arithmetic
         self.lattice = GradientLattice(clip, max(1, most_rows))
         self._inputs = WeakIdKeyDictionary()
+        self._room = _KEPT_IN_DOUBLE
         self._sparse: dict[Layer, TransposedSums] = {}
 
     @torch.no_grad()
@@ -131,7 +135,6 @@ class ClippedSums:
         with torch.enable_grad():
             with _recorded(self._model) as calls:
                 losses = row_losses()
-            _check(self._model, calls)
             gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
         taken = [self._taken(call.rows) for call in calls]
         squared = torch.zeros_like(losses, dtype=torch.float64)
@@ -163,8 +166,11 @@ class ClippedSums:
             else:
                 taken = _Input(rows.rounded(scales * 2.0**-bits, usable), lengths, scales, usable)
         else:
-            rounded = on_steps(rows.detach(), scales * 2.0**-bits)
-            taken = _Input(_without(rounded, usable), lengths, scales, usable)
+            rounded = _without(on_steps(rows.detach(), scales * 2.0**-bits), usable)
+            if constant and rounded.numel() <= self._room:  # once, instead of at every step
+                self._room -= rounded.numel()
+                rounded = rounded.double()
+            taken = _Input(rounded, lengths, scales, usable)
         if constant:
             self._inputs[rows] = taken
         return taken
@@ -173,10 +179,7 @@ class ClippedSums:
         self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor
     ) -> torch.Tensor:
         steps = self.lattice.step * 2.0**self.lattice.input_bits / taken.scales
-        # As in `on_steps`, with the scale in the first factor.
-        factors = (scale / steps).float()
-        found = (gradient * factors[:, None]).trunc_().mul_(steps.float()[:, None])
-        return _without(found, usable & factors.isfinite())
+        return _without(on_steps(gradient, steps, scale), usable & (scale / steps).float().isfinite())
 
 
 def _without(rows: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
@@ -186,24 +189,31 @@ def _without(rows: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
 
 @contextmanager
 def _recorded(model: nn.Module) -> Iterator[list[_Call]]:
-    """Collects each linear layer's input and output during a pass."""
+    """Collects each linear layer's input and output during a pass.
+
+    Parameters need no gradients meanwhile, so that the backward pass computes those of outputs alone. At the end each
+    trainable parameter must have been seen exactly once, or its norm would be missing from the clipping.
+    """
     calls: list[_Call] = []
 
-    def record(layer: Any, inputs: tuple[Rows, ...], output: torch.Tensor) -> None:
+    def record(layer: Any, inputs: tuple[Rows, ...], output: torch.Tensor) -> torch.Tensor:
+        output = output if output.requires_grad else output.detach().requires_grad_()
         calls.append(_Call(layer, inputs[0], output))
+        return output
 
     layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | SparseLinear)]
     handles = [layer.register_forward_hook(record) for layer in layers]
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for parameter in trainable.values():
+        parameter.requires_grad_(False)
     try:
         yield calls
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _check(model: nn.Module, calls: list[_Call]) -> None:
-    """Every trainable parameter must be seen exactly once, or its norm would be missing from the clipping."""
+        for parameter in trainable.values():
+            parameter.requires_grad_()
     seen = [id(parameter) for call in calls for parameter in call.layer.parameters()]
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad and seen.count(id(parameter)) != 1:
+    for name, parameter in trainable.items():
+        if seen.count(id(parameter)) != 1:
             raise InvalidInput("model", name, f"is used {seen.count(id(parameter))} times in a pass instead of once")

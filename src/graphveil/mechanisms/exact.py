@@ -12,13 +12,16 @@ import torch
 
 from graphveil.lattice import table_step
 from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.mechanisms.sums import rounded_rows
 
 # A row is shortened to a little less than its bound, for the rounding of its length and of the shortening itself.
 INWARD = 1 - 1e-6
 # Rows of a table, or of a layer's input, that are converted to float64 at a time.
 _ROWS_AT_ONCE = 2**11
-# Inputs of a layer that are longer take no part in training: their lattice would leave float32's range.
-_LONGEST = 2.0**60
+# Inputs of a layer that are longer take no part, nor do rows of a table that are longer or shorter than these: their
+# factors would leave float32's range.
+_LONGEST_INPUT = 2.0**60
+_SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
 
 
 class Arithmetic:
@@ -39,19 +42,18 @@ class Arithmetic:
         """Rows of norm at most `norm` on the lattice of `lattice.table_step`, in float32.
 
         Longer rows are shortened; with `stretch`, all rows but zeros are brought to the norm. Entries are rounded
-        towards zero. A row that is not finite becomes zero.
+        towards zero. A row that is not finite, longer than 2^120 or shorter than 2^-100 becomes zero.
         """
         step = table_step(norm, terms)
         made = [self._table_rows(some, norm * INWARD, step, stretch) for some in rows.split(2**16)]
         return torch.cat(made) if made else rows.float()
 
     def _table_rows(self, rows: torch.Tensor, norm: float, step: float, stretch: bool) -> torch.Tensor:
-        found = rows.double()
-        lengths = self.lengths(found)
-        factors = norm / (lengths.clamp_min(1e-300) if stretch else lengths.clamp_min(norm))
-        found = (found * factors[:, None]).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
-        found[~lengths.isfinite()] = 0
-        return found.div_(step).trunc_().mul_(step).float()
+        lengths = self.lengths(rows)
+        usable = (lengths <= _LONGEST_ROW) & (lengths >= _SHORTEST_ROW)
+        factors = norm / (lengths if stretch else lengths.clamp_min(norm)) / step
+        rounded = rounded_rows(rows.float(), factors.float(), torch.full_like(lengths, step, dtype=torch.float32))
+        return rounded if bool(usable.all()) else torch.where(usable[:, None], rounded, 0.0)
 
     def product(self, rows: SparseRows, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """rows @ table in float64, for entries and a table on a lattice."""
@@ -64,7 +66,7 @@ class Arithmetic:
     def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor) -> None:
         """total += outputs^T @ inputs, for factors on a `lattice.GradientLattice`."""
         for some, others in zip(outputs.split(_ROWS_AT_ONCE), inputs.split(_ROWS_AT_ONCE), strict=True):
-            total.addmm_(some.T.double(), others.double())
+            total.addmm_(some.double().T, others.double())
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         """The sum of rows that are on a lattice."""
@@ -80,12 +82,12 @@ def input_scales(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Args:
         lengths: of (a, 1), in float64.
     """
-    usable = lengths <= _LONGEST  # false for what is not a number
+    usable = lengths <= _LONGEST_INPUT  # false for what is not a number
     _, exponents = torch.frexp(torch.where(usable, lengths, 1.0))
     return torch.ldexp(torch.ones_like(lengths), exponents), usable
 
 
-def on_steps(rows: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
-    """float32 rows, each rounded towards zero to multiples of its own step, a power of two."""
-    inverse = (1 / steps).float()[:, None]
-    return (rows * inverse).trunc_().mul_(steps.float()[:, None])
+def on_steps(rows: torch.Tensor, steps: torch.Tensor, scales: torch.Tensor | None = None) -> torch.Tensor:
+    """float32 rows, each rounded towards zero to multiples of its own step, a power of two; after scaling, if asked."""
+    factors = 1 / steps if scales is None else scales / steps
+    return rounded_rows(rows, factors.float(), steps.float())

@@ -20,6 +20,8 @@ _LEAST_ROWS, _LEAST_COLUMNS = 16, 16
 def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """rows @ matrix."""
     count, columns = len(rows), matrix.shape[1]
+    if columns >= _LEAST_COLUMNS and count >= _LEAST_ROWS:
+        return rows @ matrix
     if columns < _LEAST_COLUMNS:
         matrix = functional.pad(matrix, (0, _LEAST_COLUMNS - columns))
     if count < _LEAST_ROWS:
@@ -69,17 +71,20 @@ class _Selu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
         count, columns = rows.shape
-        filled = functional.pad(rows, (0, -columns % _AT_ONCE, 0, -count % torch.get_num_threads()))
-        found = functional.selu(filled)[:count, :columns].contiguous()
+        missing = (0, -columns % _AT_ONCE, 0, -count % torch.get_num_threads())
+        if any(missing):
+            found = functional.selu(functional.pad(rows, missing))[:count, :columns].contiguous()
+        else:
+            found = functional.selu(rows)
         ctx.save_for_backward(found)
         return found
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
-        """For x <= 0, scale * alpha * e^x is the result plus scale * alpha."""
+        """From the result, without an exponential: for x <= 0, scale * alpha * e^x is result + scale * alpha."""
         (found,) = ctx.saved_tensors
-        slopes = torch.where(found > 0, _SCALE, found + _SCALE * _ALPHA)
-        return slopes.mul_(gradients[0])
+        slopes: torch.Tensor = torch.ops.aten.elu_backward(gradients[0], _ALPHA, _SCALE, 1, True, found)
+        return slopes
 
 
 def selu(rows: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
-/* Sums of table rows in double precision: out[r] = sum over the entries e of row r of values[e] * table[columns[e]].
+/* What exact sums need: rows on their lattices, and sums of table rows in double precision.
  *
- * Table and values are floats, so a product of two is exact in double. Plain C that calls no library; ctypes loads it.
+ * Plain C that calls no library; ctypes loads it.
  * sums.py finds the functions by their names: whoever changes their parameters must change their names. */
 
 #include <stddef.h>
@@ -13,7 +13,19 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
-/* How many entries ahead a row of the table is asked for. */
+/* out[r] = truncate(rows[r] * factors[r]) * steps[r], towards zero; every step is a power of two. From 2^23 on floats are
+ * integers, which a conversion to integers and back would not keep. */
+FOR_EACH_PROCESSOR void graphveil_round_rows(const float *rows, const float *factors, const float *steps, size_t width,
+                                             size_t first, size_t last, float *out) {
+    for (size_t row = first; row < last; row++) {
+        const float factor = factors[row], step = steps[row];
+        for (size_t k = 0; k < width; k++)
+            out[row * width + k] = __builtin_truncf(rows[row * width + k] * factor) * step;
+    }
+}
+
+/* out[r] = sum over the entries e of row r of values[e] * table[columns[e]]. Table and values are floats, so a product
+ * of two is exact in double. How many entries ahead a row of the table is asked for. */
 #define AHEAD 8
 
 /* COLUMNS columns of the sum, which stay in registers while all entries of a row are added. */

@@ -1,20 +1,43 @@
-"""Sums of table rows in float64: in C (`sums.c`) where the installation built it, otherwise in torch.
+"""Rows on lattices, and sums of table rows in float64: in C (`sums.c`) where it was built, otherwise in torch.
 
-Both are exact for terms on a lattice (`graphveil.mechanisms.exact`), so both give the same sums.
+Sums are exact for terms on a lattice (`graphveil.mechanisms.exact`), so both ways give the same bits.
 """
 
 from __future__ import annotations
 
 import ctypes
 import warnings
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from importlib.util import find_spec
+from itertools import pairwise
 
 import torch
 
-# Entries that are worth waking a thread for.
+# Entries of sums, and numbers to be rounded, that are worth waking a thread for.
 _WORTH_A_THREAD = 50_000
+
+
+def rounded_rows(rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """Row r of the result is row r times factors[r], rounded towards zero to an integer, times steps[r].
+
+    All in float32; steps are powers of two.
+    """
+    assert rows.dtype == factors.dtype == steps.dtype == torch.float32
+    library = compiled_library() if rows.device.type == "cpu" else None
+    if library is None:
+        scaled = rows * factors[:, None]
+        return scaled.abs().floor_().copysign_(scaled).mul_(steps[:, None])
+    rows, factors, steps = rows.contiguous(), factors.contiguous(), steps.contiguous()
+    assert factors.shape == steps.shape == (len(rows),)
+    out = torch.empty_like(rows)
+    width = rows.shape[1]
+    threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
+    cuts = [len(rows) * part // threads for part in range(threads + 1)]
+    where = rows.data_ptr(), factors.data_ptr(), steps.data_ptr(), width
+    _together(lambda first, last: library.graphveil_round_rows(*where, first, last, out.data_ptr()), cuts)
+    return out
 
 
 def row_sums(
@@ -83,10 +106,14 @@ def _by_library(
     threads = max(1, min(torch.get_num_threads(), entries // _WORTH_A_THREAD))
     # As many entries for each thread.
     shares = torch.arange(1, threads, device=starts.device) * entries // threads + int(starts[0])
-    cuts = [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1]
-    helping = [_helpers(threads - 1).submit(some, cuts[i], cuts[i + 1]) for i in range(1, threads)]
+    _together(some, [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1])
+
+
+def _together(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
+    """`work` on each piece between two cuts, the first of them on this thread."""
+    helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
     try:
-        some(cuts[0], cuts[1])
+        work(cuts[0], cuts[1])
     finally:
         for helper in helping:
             helper.result()
@@ -101,6 +128,8 @@ def load(path: str) -> ctypes.CDLL:
     """`sums.c` as a shared library, with the types of its functions."""
     library = ctypes.CDLL(path)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.graphveil_round_rows.argtypes = (pointer, pointer, pointer, size, size, size, pointer)
+    library.graphveil_round_rows.restype = None
     for run in (library.graphveil_row_sums_32, library.graphveil_row_sums_64):
         run.argtypes = (pointer, pointer, pointer, pointer, size, size, size, pointer)
         run.restype = None
