@@ -1,4 +1,4 @@
-"""A hub whose float32 sums drift apart: on 1, 2 and 3 processes its sum is the same, and moves within its sensitivity."""
+"""A hub whose float32 sums drift apart: its exact sum is the same on 1, 2 and 3 processes, and moves as it may."""
 
 from __future__ import annotations
 
