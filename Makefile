@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 install: $(STAMP)
 
 # torch first: the pinned CPU build then satisfies every other package's range.
-$(STAMP): pyproject.toml setup.py $(wildcard src/graphveil/mechanisms/*.c) constraints.txt
+$(STAMP): pyproject.toml setup.py $(wildcard src/graphveil/*/*.c) constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -37,4 +37,4 @@ docs: install
 	@echo 'written to build/site/index.html'
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/graphveil/mechanisms/*.so
+	rm -rf $(VENV) build dist *.egg-info src/graphveil/*/*.so

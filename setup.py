@@ -5,11 +5,11 @@ from setuptools import Extension, setup
 setup(
     ext_modules=[
         Extension(
-            f"graphveil.mechanisms._{name}",
-            [f"src/graphveil/mechanisms/{name}.c"],
+            f"graphveil.{package}._{name}",
+            [f"src/graphveil/{package}/{name}.c"],
             extra_compile_args=["-O3", "-fno-math-errno"],
             optional=True,
         )
-        for name in ("normals", "sums")
+        for package, name in (("noise", "normals"), ("execution", "sums"))
     ]
 )

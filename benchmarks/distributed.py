@@ -21,10 +21,10 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.parts import write_parts
 from graphveil.distributed.rows import ROWS_AT_ONCE, Batch, ShardedLinear
+from graphveil.execution.gaussian import rounding_of
+from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import write_graph
-from graphveil.mechanisms import NoiseSource
-from graphveil.mechanisms.gaussian import rounding_of
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.noise import NoiseSource
 
 _DEGREE, _FEATURES, _HIDDEN = 8, 4, 64
 _WORDS = ["--method", "dpdgc", "--table", "trained", "--steps", "3", "--seed", "0", "--epsilon", "16", "--json"]

@@ -13,12 +13,12 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.result import Result, Section
-from graphveil.mechanisms import NoiseSource
-from graphveil.mechanisms.clipping import ClippedSums
-from graphveil.mechanisms.exact import EXACT
-from graphveil.mechanisms.gaussian import add_gaussian_
-from graphveil.mechanisms.rowwise import Linear, selu
-from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows, transpose_of
+from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.exact import EXACT
+from graphveil.execution.gaussian import add_gaussian_
+from graphveil.execution.rowwise import Linear, selu
+from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, transpose_of
+from graphveil.noise import NoiseSource
 
 _WIDTH, _CLASSES = 64, 8
 _BLOCK = 2**14

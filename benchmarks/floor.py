@@ -9,7 +9,8 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from graphveil.mechanisms import ledger, sparse
+from graphveil.execution import ledger
+from graphveil.execution import sparse_rows as sparse
 
 
 class Floor:

@@ -9,7 +9,7 @@ from statistics import median
 import torch
 
 from benchmarks.result import Result, Section
-from graphveil.mechanisms import NoiseSource
+from graphveil.noise import NoiseSource
 
 _COUNT = 2**21
 

@@ -10,7 +10,7 @@ from unittest import mock
 
 import torch
 
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 from graphveil.methods import estimator
 
 Event = Literal["step begins", "noise begins", "noise ends"]

@@ -6,10 +6,10 @@ Names that need PyTorch are loaded when they are first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public
-from graphveil.plan import Plan, PublicFacts
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.privacy.plan import Plan, PublicFacts
 
 if TYPE_CHECKING:
     from graphveil.artifact import load

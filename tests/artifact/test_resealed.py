@@ -9,11 +9,11 @@ import pytest
 import graphveil as gv
 from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.manifest import Entry, read_manifest
-from graphveil.artifact.signed import render_signed
 from graphveil.audit.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT
+from graphveil.storage.checksummed import render_signed
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
 NASTY += [{"a": 1}, "\ud800"]

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.accounting import Gaussian, compose
 from graphveil.audit import audit
 from graphveil.audit.arithmetic import _decided
 from graphveil.audit.bounds import Branches, lower_bound
@@ -18,10 +17,11 @@ from graphveil.audit.one_run import one_run_scores
 from graphveil.audit.pairs import adjacent_graphs, small_part
 from graphveil.audit.scores import Scores, toss
 from graphveil.audit.subject import KIND, Subject, held_at
+from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
-from graphveil.mechanisms import Ledger
 from graphveil.methods.plans import make_plan
-from graphveil.plan import PublicFacts
+from graphveil.privacy.accounting import Gaussian, compose
+from graphveil.privacy.plan import PublicFacts
 
 GRAPH = csbm(0.5, n=300, f=6, d=4, seed=2)
 LEVEL = gv.KNeighbor(1)

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 import graphveil as gv
 from graphveil.audit import AuditReport, picture
 from graphveil.audit.verify import check_certificate, verify
-from graphveil.certificate import Certificate
 from graphveil.cli import app
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm, write_graph
 from graphveil.methods import method_class
 from graphveil.methods.plans import make_plan
+from graphveil.privacy.certificate import Certificate
 
 RUNNER = CliRunner()
 GRAPH = csbm(0.5, n=200, f=6, d=4, seed=2)

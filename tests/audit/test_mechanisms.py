@@ -9,9 +9,9 @@ from graphveil.audit.canaries import canary_of, copies
 from graphveil.audit.mechanism import play
 from graphveil.audit.run import audit_mechanisms
 from graphveil.audit.subject import KIND, Subject, held_at
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.plan import GaussianRelease, PublicFacts
+from graphveil.privacy.plan import GaussianRelease, PublicFacts
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3)
 DIRECTED = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3, directed=True)

@@ -3,7 +3,7 @@ import functools
 import pytest
 
 from checkpoint.cases import GRAPH, make
-from graphveil.artifact import storage
+from graphveil.storage import files as storage
 
 
 @pytest.fixture(scope="session")

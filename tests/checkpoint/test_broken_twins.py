@@ -11,7 +11,8 @@ from graphveil.checkpoint import checkpoint
 from graphveil.checkpoint.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE, CheckpointFolder
 from graphveil.errors import BudgetExceeded
-from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.execution import Ledger
+from graphveil.noise import NoiseSource
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

@@ -14,7 +14,7 @@ import graphveil as gv
 from checkpoint.cases import GRAPH, make
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 
 FORK = multiprocessing.get_context("fork")
 LONG = {"steps": 16}

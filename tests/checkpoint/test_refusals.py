@@ -17,7 +17,7 @@ from graphveil.checkpoint import Checkpoint, identity
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import Stage, State
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

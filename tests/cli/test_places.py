@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 import graphveil as gv
-from graphveil.artifact import destination, storage
+from graphveil.artifact import destination
 from graphveil.checkpoint.folder import ARTIFACT, STATE
+from graphveil.execution import Ledger
 from graphveil.graph import csbm, write_graph
-from graphveil.mechanisms import Ledger
+from graphveil.storage import files as storage
 
 FIT = ["--seed", "7", "--steps", "3", "--method", "dpdgc"]
 

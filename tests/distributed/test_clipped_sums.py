@@ -12,9 +12,9 @@ from graphveil.distributed.inputs import ShardedTarget
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
 from graphveil.distributed.source import RowShard
-from graphveil.mechanisms.clipping import ClippedSums
-from graphveil.mechanisms.exact import EXACT
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.exact import EXACT
+from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.networks import Embedding
 
 NODES, CLIP = 301, 0.4

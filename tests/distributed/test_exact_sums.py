@@ -12,8 +12,8 @@ from graphveil.audit.arithmetic import cycle_labels
 from graphveil.audit.hubs import chosen_readers
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
-from graphveil.mechanisms.exact import EXACT
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.execution.exact import EXACT
+from graphveil.execution.sparse_rows import SparseRows
 
 NODES = 44_199
 

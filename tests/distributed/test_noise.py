@@ -8,9 +8,9 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout, Span
 from graphveil.distributed.source import RowShard, SharedSource
-from graphveil.lattice import noise_step
-from graphveil.mechanisms import NoiseSource
-from graphveil.mechanisms.gaussian import add_gaussian_
+from graphveil.execution.gaussian import add_gaussian_
+from graphveil.noise import NoiseSource
+from graphveil.privacy.lattice import noise_step
 
 NODES, WIDTH = 4001, 17  # rows end within chunks
 

@@ -8,14 +8,14 @@ from pathlib import Path
 import graphveil as gv
 from distributed.cases import graph
 from distributed.job import together
-from graphveil.artifact import storage
 from graphveil.checkpoint.folder import ARTIFACT
 from graphveil.cli.train_sharded import Options, _train
 from graphveil.distributed import ShardedCheckpoint
 from graphveil.errors import InvalidInput
-from graphveil.levels import KNeighbor
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
+from graphveil.privacy.levels import KNeighbor
+from graphveil.storage import files as storage
 
 
 def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):

@@ -13,7 +13,7 @@ import torch
 from distributed.cases import CASES, FOLDS
 from distributed.job import together
 from graphveil.distributed import Group, Shard, fit
-from graphveil.plan import Plan
+from graphveil.privacy.plan import Plan
 
 TRAINED_FREELY = {"edge", "public"}
 

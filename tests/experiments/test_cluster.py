@@ -3,7 +3,7 @@
 import pytest
 
 from graphveil.experiments import read_spec, run_spec
-from graphveil.experiments.journal import read_journal
+from graphveil.storage.journal import read_journal
 
 ray = pytest.importorskip("ray")
 

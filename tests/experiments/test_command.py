@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 from graphveil.cli.bench import bench
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, sources
-from graphveil.experiments.journal import read_journal
+from graphveil.storage.journal import read_journal
 
 app = typer.Typer()
 app.command()(bench)

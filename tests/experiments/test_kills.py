@@ -6,7 +6,7 @@ import random
 import signal
 
 from graphveil.experiments import read_spec, run_spec
-from graphveil.experiments.journal import read_journal
+from graphveil.storage.journal import read_journal
 
 FORK = multiprocessing.get_context("fork")
 

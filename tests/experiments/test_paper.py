@@ -3,7 +3,7 @@ import pytest
 from graphveil.experiments.builtin import PAPER_GRAPHS, SPECS
 from graphveil.experiments.paper import TABLE_2, Figure, paper_figure
 from graphveil.experiments.spec import level_label
-from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 
 
 @pytest.mark.parametrize(

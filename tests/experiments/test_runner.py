@@ -3,10 +3,10 @@ import math
 
 import pytest
 
-from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
 from graphveil.experiments import Spec, execution, read_spec, run_spec, runner
-from graphveil.experiments.journal import read_journal
+from graphveil.privacy.certificate import Certificate
+from graphveil.storage.journal import read_journal
 
 # Time, memory and date are measured; everything else must be a function of the run.
 MEASURED = ("seconds", "total_seconds", "peak_memory_mb", "finished")

@@ -3,7 +3,7 @@ import pytest
 from graphveil.errors import InvalidInput
 from graphveil.experiments import read_spec
 from graphveil.graph import write_graph
-from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 
 WHOLE = """\
 title = "Ours"

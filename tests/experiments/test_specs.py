@@ -5,7 +5,7 @@ import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef, Run, builtin_spec
-from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 
 
 def test_table_2_has_the_rows_of_the_paper():

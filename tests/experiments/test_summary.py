@@ -4,8 +4,8 @@ import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, make_tables, read_results, summary
-from graphveil.experiments.journal import Journal
 from graphveil.experiments.summary import as_text
+from graphveil.storage.journal import Journal
 
 ACCURACY = {"dpdgc": 0.60, "gap": 0.50, "mlp": 0.598}
 

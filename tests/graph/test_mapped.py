@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, csbm, edge_stream, external_csr, mapped, read_graph, write_graph
 from graphveil.graph.scratch import ScratchArray
-from graphveil.levels import KNeighbor
 from graphveil.methods import DPDGC, GAP
+from graphveil.privacy.levels import KNeighbor
 
 
 @pytest.fixture(autouse=True)

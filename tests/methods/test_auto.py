@@ -8,12 +8,13 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded
+from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.plan import PublicFacts
+from graphveil.noise import NoiseSource
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.plan import PublicFacts
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
 LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]

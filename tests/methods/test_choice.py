@@ -7,10 +7,10 @@ from scipy.special import ndtr
 
 import graphveil as gv
 from graphveil.methods.choice import neighbors_pay, shaken
-from graphveil.methods.hearing import chance_beyond_guessing, heard
 from graphveil.methods.plans import make_plan
-from graphveil.plan import PublicFacts
-from graphveil.sensitivity import neighbor_margin_units
+from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
+from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.sensitivity import neighbor_margin_units
 
 FACTS = PublicFacts(nodes=8000, train_nodes=6000, features=100, classes=4)
 PLAN = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=8.0)

@@ -6,8 +6,8 @@ import torch
 
 import graphveil as gv
 from graphveil.graph import csbm
-from graphveil.mechanisms import NoiseSource
 from graphveil.methods import method_class
+from graphveil.noise import NoiseSource
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 import graphveil as gv
+from graphveil.execution import Ledger
+from graphveil.execution.exact import Arithmetic
 from graphveil.graph import Graph, csbm
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.exact import Arithmetic
 from graphveil.methods import method_class
 from graphveil.methods.networks import LinkxHead
 

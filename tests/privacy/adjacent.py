@@ -8,7 +8,7 @@ from itertools import combinations, permutations, product
 
 import numpy as np
 
-from graphveil.levels import Edge, KNeighbor, Level, Node
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from scipy import stats
 
-from graphveil.accounting import Gaussian, compose
-from graphveil.plan import Plan
+from graphveil.privacy.accounting import Gaussian, compose
+from graphveil.privacy.plan import Plan
 from privacy.adjacent import Pair
 
 # A sound path fails a statistical check with this probability; seeds are fixed, so a pass stays a pass.

@@ -6,15 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from graphveil import sensitivity
-from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.errors import BudgetExceeded
-from graphveil.levels import KNeighbor, Node
-from graphveil.mechanisms import Ledger, NoiseSource, ledger
-from graphveil.mechanisms.gaussian import add_gaussian, add_gaussian_
-from graphveil.mechanisms.response import randomized_response
+from graphveil.execution import Ledger, ledger
+from graphveil.execution.gaussian import add_gaussian, add_gaussian_
+from graphveil.execution.response import randomized_response
 from graphveil.methods.plans import make_plan
-from graphveil.plan import PublicFacts
+from graphveil.noise import NoiseSource
+from graphveil.privacy import sensitivity
+from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
+from graphveil.privacy.levels import KNeighbor, Node
+from graphveil.privacy.plan import PublicFacts
 from privacy.adjacent import random_pairs
 from privacy.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 

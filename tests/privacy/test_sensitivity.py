@@ -8,12 +8,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from graphveil import sensitivity
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.levels import Edge, KNeighbor, Node, Public
 from graphveil.methods.choice import co_reader_margins, neighbor_margins
 from graphveil.methods.estimator import Inputs
+from graphveil.privacy import sensitivity
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from privacy.adjacent import Pairs, every_pair, random_pairs
 
 NODES = 4

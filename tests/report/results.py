@@ -4,12 +4,12 @@ import json
 import random
 from functools import cache
 
-from graphveil.certificate import Certificate
 from graphveil.experiments import SPECS
-from graphveil.experiments.journal import Journal
-from graphveil.levels import KNeighbor, Public, level_to_dict
 from graphveil.methods.plans import make_plan
-from graphveil.plan import PublicFacts
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import KNeighbor, Public, level_to_dict
+from graphveil.privacy.plan import PublicFacts
+from graphveil.storage.journal import Journal
 
 FACTS = PublicFacts(nodes=2708, train_nodes=2031, features=1433, classes=7)
 VERSIONS = {"python": "3.11", "graphveil": "0.1.0", "torch": "2.13.0"}

@@ -9,8 +9,8 @@ import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef
-from graphveil.experiments.journal import Journal
 from graphveil.report import charts_of, read_folder, write_report
+from graphveil.storage.journal import Journal
 from report.results import record, write_paper, write_results
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)>"$\\frac{&amp;\x00\n_|'

@@ -11,11 +11,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from graphveil.artifact.manifest import JOURNAL, read_manifest, write_manifest
-from graphveil.artifact.storage import append, locked
-from graphveil.declared import check_declared
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
 from graphveil.methods.answers import Answer, Answers
+from graphveil.storage.declared_types import check_declared
+from graphveil.storage.decoding import decoding
+from graphveil.storage.files import append, locked
 
 
 class FolderAnswers(Answers):

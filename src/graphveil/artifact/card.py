@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphveil.artifact.manifest import MANIFEST, Audience
-from graphveil.certificate import Certificate
-from graphveil.levels import Edge, Public, describe
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Edge, Public, describe
 
 _CONTENTS = {
     "certificate.json": "the certificate, for machines",

@@ -15,12 +15,13 @@ import torch
 from torch import nn
 
 from graphveil import validate
-from graphveil.artifact.storage import Unwritable, unwritable
 from graphveil.artifact.tensors import row_shapes, weight_shapes
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.execution import Ledger
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.plan import Plan
+from graphveil.noise import NoiseSource
+from graphveil.privacy.plan import Plan
+from graphveil.storage.files import Unwritable, unwritable
 
 # The longest path in an artifact, while it is written.
 _LONGEST = "public/.weights.safetensors-xxxxxxxx"

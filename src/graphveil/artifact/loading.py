@@ -28,16 +28,17 @@ from graphveil.artifact.saving import (
     weights_path,
 )
 from graphveil.artifact.tensors import restore
-from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
 from graphveil.graph import Graph
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.levels import level_from_dict, with_unit
-from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods import method_class
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.naming import Naming
+from graphveil.noise import NoiseSource
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import level_from_dict, with_unit
+from graphveil.storage.decoding import decoding, inside
 
 
 def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu") -> NodeClassifier:

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
-from graphveil.artifact.storage import locked, replace_file
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
+from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
+from graphveil.storage.decoding import decoding
+from graphveil.storage.files import locked, replace_file
 
 FORMAT = "graphveil-artifact/1"
 MANIFEST = "manifest.json"

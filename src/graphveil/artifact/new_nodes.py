@@ -12,7 +12,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.report import FeatureColumn
 from graphveil.graph.table import FORMATS, Table
 from graphveil.methods.naming import Naming
-from graphveil.plan import PublicFacts
+from graphveil.privacy.plan import PublicFacts
 
 ID, NEIGHBORS = "id", "neighbors"
 

@@ -15,11 +15,11 @@ from graphveil import validate
 from graphveil.artifact.answers import FolderAnswers, render
 from graphveil.artifact.card import model_card
 from graphveil.artifact.manifest import JOURNAL, MANIFEST, Audience, Entry, Manifest
-from graphveil.artifact.storage import write_folder
 from graphveil.artifact.tensors import rows_of, weights_of
 from graphveil.errors import InvalidInput
-from graphveil.levels import Public, level_to_dict
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.privacy.levels import Public, level_to_dict
+from graphveil.storage.files import write_folder
 
 CONFIG_FORMAT = "graphveil-model/1"
 CARD, CONFIG = "public/model_card.md", "public/config.json"

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.sparse import Rows, SparseLinear, SparseRows
+from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows
 from graphveil.methods.estimator import NodeClassifier
 
 LOGITS, SPARSE = "logits", "sparse"

@@ -28,16 +28,17 @@ from graphveil.audit.pairs import AdjacentGraphs
 from graphveil.audit.subject import MakeLedger, held_at
 from graphveil.audit.verdict import Movement
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
+from graphveil.execution.edges import randomized_edges
 from graphveil.graph import Graph
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit
-from graphveil.mechanisms import Ledger, NoiseSource
-from graphveil.mechanisms.edges import randomized_edges
 from graphveil.methods import training
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
-from graphveil.plan import ClippedTraining, GaussianRelease, Kind, Plan, PublicFacts, Responses
-from graphveil.sensitivity import neighbor_margin_units
+from graphveil.noise import NoiseSource
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Kind, Plan, PublicFacts, Responses
+from graphveil.privacy.sensitivity import neighbor_margin_units
 
 # Nodes of a graph with hubs: the construction that docs/audit.md describes has 44,199.
 NODES = 44_199
@@ -569,8 +570,8 @@ def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSo
 
 
 def _quick(cls: type[NodeClassifier]) -> type[NodeClassifier]:
-    """The same method without votes of look-alikes: they are public where they are used and reach no sum of a training
-    node's row, and comparing all nodes with all others takes longer than everything else."""
+    """The same method without votes of feature neighbours. They are public where they are used and reach no sum of a
+    training node's row, and comparing all nodes with all others takes longer than everything else."""
     if not issubclass(cls, DPDGC):
         return cls
 
@@ -578,5 +579,5 @@ def _quick(cls: type[NodeClassifier]) -> type[NodeClassifier]:
         del self, data
         return committee, opinions
 
-    found: type[NodeClassifier] = type(cls.__name__, (cls,), {"_join_look_alikes": alone})
+    found: type[NodeClassifier] = type(cls.__name__, (cls,), {"_join_feature_neighbors": alone})
     return found

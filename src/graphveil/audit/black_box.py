@@ -16,12 +16,12 @@ from graphveil.audit.end_to_end import MakeModel, recorded_fit
 from graphveil.audit.pairs import with_links
 from graphveil.audit.scores import Scores
 from graphveil.audit.subject import MakeLedger
+from graphveil.execution import Ledger
+from graphveil.execution.sparse_rows import SparseRows, dense
 from graphveil.graph import Graph
-from graphveil.levels import Edge, Level, Public
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import SparseRows, dense
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.sage import SAGE
+from graphveil.privacy.levels import Edge, Level, Public
 
 FALSE_POSITIVES = 1e-3
 _MOST_PAIRS = 5000

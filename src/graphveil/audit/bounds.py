@@ -21,8 +21,15 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from graphveil import validate
-from graphveil.accounting import Composition, Gaussian, Loss, RandomizedResponse, SampledGaussian, gaussian_epsilon
 from graphveil.audit.scores import Scores
+from graphveil.privacy.accounting import (
+    Composition,
+    Gaussian,
+    Loss,
+    RandomizedResponse,
+    SampledGaussian,
+    gaussian_epsilon,
+)
 
 # The part of the trials on which thresholds are chosen.
 SELECTION = 0.3

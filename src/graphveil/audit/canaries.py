@@ -1,7 +1,8 @@
 """Canaries: the worst adjacent pair for each mechanism, as a small graph, and many of them side by side.
 
-Each pair attains the sensitivity that `graphveil.sensitivity` states (docs/theory.md has the proofs of tightness), so
-an attack on it is as strong as an attack can be. Copies share no node: in one release each has noise of its own.
+Each pair attains the sensitivity that `graphveil.privacy.sensitivity` states (docs/theory.md has the proofs of
+tightness), so an attack on it is as strong as an attack can be. Copies share no node: in one release each has noise of
+its own.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import brentq
 
-from graphveil import sensitivity
 from graphveil.audit.choice_pairs import choice_sums
-from graphveil.levels import Edge, KNeighbor, Level, Node
-from graphveil.mechanisms.exact import EXACT
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.execution.exact import EXACT
+from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.tables import neighbor_label_counts
-from graphveil.plan import GaussianRelease, Plan
+from graphveil.privacy import sensitivity
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
+from graphveil.privacy.plan import GaussianRelease, Plan
 
 WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.

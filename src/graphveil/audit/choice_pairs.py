@@ -13,10 +13,10 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.graph import Graph
-from graphveil.levels import KNeighbor, Level, Node
 from graphveil.methods.choice import co_reader_margins, neighbor_margins
 from graphveil.methods.estimator import Inputs
-from graphveil.plan import Plan
+from graphveil.privacy.levels import KNeighbor, Level, Node
+from graphveil.privacy.plan import Plan
 
 # Nodes that share a group with those who join it: with many of them, those who join hardly count for each other.
 _COMPANY = 8

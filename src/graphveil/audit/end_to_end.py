@@ -26,10 +26,11 @@ from graphveil.audit.pairs import AdjacentGraphs
 from graphveil.audit.scores import Scores, toss
 from graphveil.audit.subject import MakeLedger
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
 from graphveil.graph import Graph
-from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.plan import ClippedTraining, GaussianRelease, Plan
+from graphveil.noise import NoiseSource
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Plan
 
 _LEARNING = 0.2
 

@@ -15,12 +15,12 @@ import scipy.sparse as sp
 import torch
 from scipy.special import logsumexp
 
-from graphveil.accounting import SampledGaussian
-from graphveil.accounting.atoms import binomial_log_weights
 from graphveil.audit.subject import KIND, Subject
-from graphveil.mechanisms.clipping import ClippedSums
-from graphveil.mechanisms.sparse import SparseLinear, SparseRows
-from graphveil.plan import ClippedTraining
+from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.sparse_rows import SparseLinear, SparseRows
+from graphveil.privacy.accounting import SampledGaussian
+from graphveil.privacy.accounting.discretised import binomial_log_weights
+from graphveil.privacy.plan import ClippedTraining
 
 # Gradient entries and noise entries that one audit may compute.
 MOST_ROWS = 2**20

@@ -14,11 +14,12 @@ from functools import lru_cache
 import torch
 
 from graphveil.audit.canaries import hides_own_row
-from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms import Ledger, NoiseSource
+from graphveil.execution import Ledger
 from graphveil.methods import estimator
-from graphveil.plan import ClippedTraining, GaussianRelease, Plan, Responses
+from graphveil.noise import NoiseSource
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Plan, Responses
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ import numpy as np
 from graphveil.audit import gradient, release, response
 from graphveil.audit.scores import Scores, toss
 from graphveil.audit.subject import Subject
-from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism
 
 # Which attack fits which mechanism.
 ATTACKS = {"gaussian release": "release", "clipped gradients": "gradient", "randomised response": "response"}

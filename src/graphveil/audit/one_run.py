@@ -16,10 +16,10 @@ from graphveil.audit.pairs import with_links
 from graphveil.audit.scores import Scores, toss
 from graphveil.audit.subject import MakeLedger
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
 from graphveil.graph import Graph
-from graphveil.levels import Edge, KNeighbor, Level, Node, with_unit
-from graphveil.mechanisms import Ledger
-from graphveil.plan import GaussianRelease
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, with_unit
+from graphveil.privacy.plan import GaussianRelease
 
 MOST_CANARIES = 2000
 # Releases in which a canary's readers have no rows of their own.

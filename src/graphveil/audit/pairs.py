@@ -10,7 +10,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.levels import Edge, KNeighbor, Level, Node, protects_attributes, with_unit
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, protects_attributes, with_unit
 
 # How much longer than the others' the replaced node's features are: its gradient then fills the clipping norm.
 _LOUD = 20.0

@@ -13,7 +13,7 @@ import torch
 
 from graphveil.audit.canaries import Canary, Query, canary_of, copies, with_strangers
 from graphveil.audit.subject import Subject, as_released
-from graphveil.plan import GaussianRelease
+from graphveil.privacy.plan import GaussianRelease
 
 # Numbers that one audit may draw at a time.
 MOST_NUMBERS = 2**23

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.audit.subject import KIND, Subject
-from graphveil.mechanisms.edges import randomized_edges
-from graphveil.plan import Responses
+from graphveil.execution.edges import randomized_edges
+from graphveil.privacy.plan import Responses
 
 MOST_CANARIES = 2**19
 

@@ -19,12 +19,13 @@ from graphveil.audit.subject import Subject
 from graphveil.audit.twins import Twin, twin_named
 from graphveil.audit.verdict import AuditReport, Finding, Movement
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
-from graphveil.levels import KNeighbor, Level, Node, Public, with_unit
-from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan
+from graphveil.noise import NoiseSource
+from graphveil.privacy.levels import KNeighbor, Level, Node, Public, with_unit
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan
 
 WHITE_BOX = ("release", "table", "gradient", "response", "joint", "one-run", "end-to-end")
 BLACK_BOX = ("links", "membership")
@@ -110,7 +111,7 @@ def audit(
     `twin` puts a known mistake in (`graphveil.audit.twins`). `options` go to the method. The graph is a built-in cSBM
     unless one is given.
 
-    >>> from graphveil.levels import KNeighbor
+    >>> from graphveil.privacy.levels import KNeighbor
     >>> report = audit("dpdgc", KNeighbor(1), 4.0, attacks=["release"], trials=2000, seed=1)
     >>> report.verdict, report.lower_bound <= 4.0
     ('consistent', True)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import torch
 
-from graphveil.accounting import Composition
 from graphveil.audit.bounds import Branches, Claim
-from graphveil.mechanisms import Ledger, NoiseSource
-from graphveil.mechanisms.exact import EXACT
-from graphveil.plan import Kind, Mechanism, Plan
+from graphveil.execution import Ledger
+from graphveil.execution.exact import EXACT
+from graphveil.noise import NoiseSource
+from graphveil.privacy.accounting import Composition
+from graphveil.privacy.plan import Kind, Mechanism, Plan
 
 # A replaced node in the training set pays for everything that any node pays for.
 KIND: Kind = "training"

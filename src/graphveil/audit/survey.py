@@ -15,10 +15,10 @@ from typing import Any
 from graphveil import __version__, validate
 from graphveil.audit.run import CANARIES, USUAL, audit
 from graphveil.audit.twins import TWINS
-from graphveil.experiments.journal import Journal
 from graphveil.graph import Graph, csbm, load_dataset
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.report.writing import write_files
+from graphveil.storage.journal import Journal
 
 GRAPHS = ("csbm", "cora", "chameleon")
 EPSILON = 4.0

@@ -21,16 +21,16 @@ import torch
 
 from graphveil.audit.subject import MakeLedger, Subject, as_released, held_at
 from graphveil.errors import InvalidInput
-from graphveil.levels import Edge, KNeighbor, Level, Node
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.exact import Arithmetic
-from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.execution import Ledger
+from graphveil.execution.exact import Arithmetic
+from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately
-from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
 
 # How often the twin that draws anew is asked.
 QUERIES = 20

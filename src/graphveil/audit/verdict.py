@@ -10,7 +10,7 @@ from typing import Any, Literal
 from graphveil.audit.black_box import Leak
 from graphveil.audit.bounds import Bound
 from graphveil.audit.scores import Scores
-from graphveil.levels import Level, describe, level_to_dict
+from graphveil.privacy.levels import Level, describe, level_to_dict
 
 Verdict = Literal["consistent", "violated"]
 # By how much a sum may move beyond its sensitivity, relative to it, before that counts.

@@ -14,11 +14,11 @@ from typing import Any
 from graphveil.audit.run import audit_mechanisms
 from graphveil.audit.subject import Subject
 from graphveil.audit.verdict import Finding
-from graphveil.certificate import Certificate
 from graphveil.errors import GraphveilError, InvalidInput
-from graphveil.levels import Edge, Node, Public
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Edge, Node, Public
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
 
 _TOLERANCE = 1e-6
 # Both branches of a plan are calibrated to the same epsilon, each to a tenth of this.

@@ -13,17 +13,18 @@ from typing import Self
 
 import torch
 
-from graphveil import progress, validate
+from graphveil import validate
 from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
 from graphveil.checkpoint.identity import check_same, identity, spent
 from graphveil.checkpoint.interrupt import CtrlC
 from graphveil.checkpoint.state import Destination, Stage, State
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
+from graphveil.execution import Ledger, progress
+from graphveil.execution.stages import Carried, Stages
 from graphveil.graph.fingerprint import Digested
-from graphveil.mechanisms import Ledger, NoiseSource
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.stages import Carried, Stages
+from graphveil.noise import NoiseSource
+from graphveil.storage.decoding import decoding
 
 # Torch's generator, as it was when a stage was kept: initial weights and dropout come from it.
 _GENERATOR = "torch generator"

@@ -15,10 +15,10 @@ from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensor_bytes
 
 from graphveil.artifact.manifest import read_file
-from graphveil.artifact.storage import replace_file, unwritable
 from graphveil.checkpoint.state import Destination, State
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding, inside
+from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.files import replace_file, unwritable
 
 STATE, ARTIFACT = "checkpoint.json", "artifact.json"
 # Files of ours, and what a killed write of one leaves.

@@ -8,13 +8,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from graphveil.artifact.saving import params_of
-from graphveil.certificate import library_versions
-from graphveil.code import code_digest
 from graphveil.errors import InvalidInput
 from graphveil.graph.fingerprint import Digested, Fingerprint
-from graphveil.levels import Public, level_from_dict, level_to_dict
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
+from graphveil.privacy.certificate import library_versions
+from graphveil.privacy.levels import Public, level_from_dict, level_to_dict
+from graphveil.privacy.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
+from graphveil.provenance import code_digest
 
 _WHY = {
     "graph": "is not the graph that this checkpoint was made on",

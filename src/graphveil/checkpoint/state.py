@@ -10,8 +10,8 @@ from typing import Any
 
 from graphveil.artifact.manifest import Entry, read_files, read_manifest
 from graphveil.artifact.saving import STATE as ROWS
-from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
 from graphveil.errors import InvalidInput
+from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
 
 FORMAT = "graphveil-checkpoint/1"
 DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"

@@ -12,7 +12,7 @@ import typer
 from graphveil.cli.plan import _delta
 from graphveil.cli.train import _load
 from graphveil.errors import InvalidInput
-from graphveil.levels import Level, make_level
+from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:
     from graphveil.audit import AuditReport

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphveil.errors import InvalidInput
-from graphveil.levels import UNITS
+from graphveil.privacy.levels import UNITS
 
 if TYPE_CHECKING:
     from graphveil.experiments import Results, Spec

@@ -12,9 +12,9 @@ from rich.table import Table
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.levels import Public, describe, level_to_dict, make_level
 from graphveil.methods.plans import METHODS, Settings, make_plan
-from graphveil.plan import Mechanism, Plan, PublicFacts, delta_warning, mechanism_to_dict
+from graphveil.privacy.levels import Public, describe, level_to_dict, make_level
+from graphveil.privacy.plan import Mechanism, Plan, PublicFacts, delta_warning, mechanism_to_dict
 
 
 def plan(

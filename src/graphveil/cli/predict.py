@@ -75,7 +75,7 @@ def predict(
     if out is None:
         typer.echo(data.decode(), nl=False)
         return
-    from graphveil.artifact.storage import replace_file
+    from graphveil.storage.files import replace_file
 
     try:
         replace_file(out, data)

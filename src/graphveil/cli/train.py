@@ -21,9 +21,9 @@ from graphveil import validate
 from graphveil.cli.plan import _delta, _named, warn_of_delta
 from graphveil.errors import InvalidInput
 from graphveil.job import started_by_torchrun
-from graphveil.levels import make_level
 from graphveil.methods import method_class
 from graphveil.methods.plans import check_budget
+from graphveil.privacy.levels import make_level
 
 if TYPE_CHECKING:
     from graphveil.checkpoint import AlreadySaved, Checkpoint
@@ -209,7 +209,7 @@ def save_somewhere(
     Both end with an error: what was asked for is not where it was asked for.
     """
     from graphveil.artifact.destination import other_places, said_where
-    from graphveil.artifact.storage import Unwritable
+    from graphveil.storage.files import Unwritable
 
     try:
         write(out)
@@ -230,7 +230,7 @@ def save_somewhere(
 
 def show_saved(found: AlreadySaved, as_json: bool) -> None:
     """What the run that is there already says of itself."""
-    from graphveil.graph.decoding import decoding
+    from graphveil.storage.decoding import decoding
 
     metrics = found.artifact / "metrics.json"
     if as_json and metrics.is_file():

@@ -22,12 +22,12 @@ from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, che
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import InvalidInput
 from graphveil.job import check_job
-from graphveil.levels import protects_attributes
+from graphveil.privacy.levels import protects_attributes
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
-    from graphveil.plan import PublicFacts
+    from graphveil.privacy.plan import PublicFacts
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from graphveil.artifact.signed import check_rendered, parse_signed, render_signed
-from graphveil.artifact.storage import replace_file
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
+from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
+from graphveil.storage.decoding import decoding
+from graphveil.storage.files import replace_file
 
 FORMAT = "graphveil-sharded-checkpoint/1"
 _RANK = re.compile(r"rank-(\d{4})")

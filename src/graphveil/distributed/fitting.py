@@ -16,12 +16,12 @@ from graphveil.distributed.ledger import ShardedLedger
 from graphveil.distributed.shard import Shard
 from graphveil.distributed.source import SharedSource
 from graphveil.errors import InvalidInput
+from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import Graph
-from graphveil.levels import protects_attributes
-from graphveil.mechanisms.sparse import SparseRows
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
+from graphveil.privacy.levels import protects_attributes
 
 if TYPE_CHECKING:
     from graphveil.distributed.checkpoint import ShardedCheckpoint

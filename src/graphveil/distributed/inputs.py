@@ -85,7 +85,7 @@ class ShardedInputs(Inputs):
         filled, entries = self._group.total(torch.tensor([int(features.count_nonzero()), features.numel()])).tolist()
         return bool(filled <= _DENSE * entries)
 
-    def look_alikes(self) -> torch.Tensor:
+    def feature_neighbors(self) -> torch.Tensor:
         """Nobody's: to compare features with those of other processes' nodes would send these around."""
         return torch.zeros(self.nodes, self.classes, device=self.target.labels.device)
 

@@ -9,8 +9,8 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Span
 from graphveil.distributed.source import RowShard, SharedSource
-from graphveil.mechanisms import Ledger
-from graphveil.plan import Plan
+from graphveil.execution import Ledger
+from graphveil.privacy.plan import Plan
 
 
 class ShardedLedger(Ledger):

@@ -34,11 +34,11 @@ from graphveil.distributed.shard import Shard
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.convert import SPLITS, split_names
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.found import Found
 from graphveil.graph.table import Table
 from graphveil.graph.tables import check_declarations
 from graphveil.graph.validation import node_ids
+from graphveil.storage.decoding import decoding, inside
 
 FORMAT = "graphveil-parts/1"
 _DECLARED, _NAMES = "graph.json", "names.parquet"

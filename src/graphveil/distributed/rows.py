@@ -12,7 +12,7 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.memory import give_back
 from graphveil.distributed.source import RowShard
-from graphveil.mechanisms.sparse import Product, SparseLinear, SparseRows, TransposedSums
+from graphveil.execution.sparse_rows import Product, SparseLinear, SparseRows, TransposedSums
 
 # Rows of all processes together that are exchanged at a time: at width 64, 8 MiB sent and as much received.
 ROWS_AT_ONCE = 2**15

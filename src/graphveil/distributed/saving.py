@@ -13,11 +13,11 @@ import torch
 
 from graphveil.artifact import save as save_artifact
 from graphveil.artifact.predictions import csv_head, csv_rows
-from graphveil.artifact.storage import unwritable
 from graphveil.artifact.tensors import LOGITS, rows_of, weights_of
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.storage.files import unwritable
 
 # Tensors of a model that have a row for each node.
 _SHARDED = (LOGITS, "table", "released")

@@ -17,7 +17,7 @@ from graphveil.graph.found import Found
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport
 from graphveil.methods.estimator import check_declared_edges, declared_edges
-from graphveil.plan import PublicFacts
+from graphveil.privacy.plan import PublicFacts
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,9 +9,9 @@ import torch
 
 from graphveil.distributed.group import Group
 from graphveil.distributed.layout import Span
-from graphveil.mechanisms.keystream import CHUNK
-from graphveil.mechanisms.normals import Rounding
-from graphveil.mechanisms.randomness import Draw, NoiseSource
+from graphveil.noise.keystream import CHUNK
+from graphveil.noise.normals import Rounding
+from graphveil.noise.source import Draw, NoiseSource
 
 
 class RowShard(torch.Tensor):

@@ -12,7 +12,7 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Setting, Spec
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 
 MAX_DEGREE = 100
 PAPER_GRAPHS = ("squirrel", "chameleon", "facebook", "pubmed", "computers", "cora", "photo")

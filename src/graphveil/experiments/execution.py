@@ -10,17 +10,17 @@ from typing import Any
 
 import torch
 
-from graphveil.certificate import library_versions
-from graphveil.code import code_digest
-from graphveil.experiments.memory import forget_peak, peak_memory_mb
-from graphveil.experiments.scores import Scores, scores
+from graphveil.evaluation.peak_memory import forget_peak, peak_memory_mb
+from graphveil.evaluation.scores import Scores, scores
 from graphveil.experiments.sources import load
 from graphveil.experiments.spec import Run
 from graphveil.graph import Graph
-from graphveil.levels import Edge
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.plan import paper_delta
+from graphveil.privacy.certificate import library_versions
+from graphveil.privacy.levels import Edge
+from graphveil.privacy.plan import paper_delta
+from graphveil.provenance import code_digest
 
 
 def execute(run: Run, root: str | None, threads: int) -> dict[str, Any]:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.levels import Level, with_unit
 from graphveil.methods import method_class
 from graphveil.methods.plans import Settings, spending_of
-from graphveil.plan import PublicFacts
+from graphveil.privacy.levels import Level, with_unit
+from graphveil.privacy.plan import PublicFacts
 
 # What the runner decides itself: a run's fields, and a display of its own.
 _RESERVED = ("level", "epsilon", "delta", "seed", "show_progress", "public_edges")

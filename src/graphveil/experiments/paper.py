@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphveil.experiments.builtin import MAX_DEGREE, PAPER_GRAPHS
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 
 
 @dataclass(frozen=True)

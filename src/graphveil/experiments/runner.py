@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import validate
-from graphveil.code import code_digest
 from graphveil.errors import InvalidInput
 from graphveil.experiments.display import Display, Estimate
 from graphveil.experiments.execution import cores
-from graphveil.experiments.journal import Journal
 from graphveil.experiments.pool import MOST_AT_ONCE, outcomes, threads_for
 from graphveil.experiments.spec import Run, Spec
+from graphveil.provenance import code_digest
+from graphveil.storage.journal import Journal
 
 RUNS, CALLS = "runs.jsonl", "calls.jsonl"
 

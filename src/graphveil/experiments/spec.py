@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict
 
 # What the columns of a summary are: the graphs, or the quantity that a figure sweeps.
 Axis = Literal["graph", "epsilon", "k", "phi"]

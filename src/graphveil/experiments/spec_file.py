@@ -32,9 +32,9 @@ from graphveil.experiments.document import Document, Key
 from graphveil.experiments.options import check_method, check_option
 from graphveil.experiments.sources import file_graph, named_graph
 from graphveil.experiments.spec import AXES, MOST_SEEDS, Delta, GraphRef, Setting, Spec
-from graphveil.levels import Level, Public, make_level
 from graphveil.methods import method_class
-from graphveil.plan import check_delta
+from graphveil.privacy.levels import Level, Public, make_level
+from graphveil.privacy.plan import check_delta
 
 _TOP = ("name", "title", "graphs", "seeds", "axis", "options", "settings")
 _SETTING = ("level", "k", "max_degree", "unit", "attributes", "epsilon", "delta", "methods", "options")

@@ -13,12 +13,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from graphveil.artifact.storage import replace_file, unwritable
 from graphveil.errors import InvalidInput
 from graphveil.experiments.display import duration
-from graphveil.experiments.journal import read_journal
 from graphveil.experiments.runner import CALLS, RUNS
 from graphveil.experiments.table import Cell, Table, make_tables
+from graphveil.storage.files import replace_file, unwritable
+from graphveil.storage.journal import read_journal
 
 NOTES = (
     "Mean test accuracy in percent ± half the 95 % bootstrap interval over seeds (splits), with the number of seeds. "

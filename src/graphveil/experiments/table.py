@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from graphveil.experiments.intervals import Interval, bootstrap
+from graphveil.evaluation.intervals import Interval, bootstrap
 from graphveil.experiments.paper import Figure, paper_figure
 from graphveil.experiments.spec import Axis, level_label
-from graphveil.levels import KNeighbor, Level, level_from_dict
+from graphveil.privacy.levels import KNeighbor, Level, level_from_dict
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.csbm import csbm
-from graphveil.graph.decoding import decoding
 from graphveil.graph.facebook100 import SCHOOLS, download_school, load_school
 from graphveil.graph.filtering import drop_isolated_nodes, drop_small_classes
 from graphveil.graph.graph import Graph
 from graphveil.graph.reading import read_graph, write_graph
+from graphveil.storage.decoding import decoding
 
 # Raise this when filtering or conversion changes: cached graphs of another format are not looked at.
 _CACHE_FORMAT = 2

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
 from graphveil.graph.table import FORMATS, Table
+from graphveil.storage.decoding import decoding
 
 _ROWS_AT_ONCE = 2**20
 

@@ -21,9 +21,9 @@ from pathlib import Path
 import numpy as np
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.decoding import decoding
 from graphveil.graph.filtering import drop_isolated_nodes, drop_small_classes
 from graphveil.graph.graph import Graph
+from graphveil.storage.decoding import decoding
 
 ADDRESS = "https://github.com/sisaman/pyg-datasets/raw/main/datasets/facebook100"
 COLUMNS = ("status", "gender", "major", "minor", "housing", "year")

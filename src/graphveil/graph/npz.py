@@ -32,10 +32,10 @@ import scipy.sparse as sp
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency
 from graphveil.graph.convert import MASKS, column_of_mask
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.found import Found, class_list
 from graphveil.graph.graph import Graph
 from graphveil.graph.report import FeatureColumn, Reading
+from graphveil.storage.decoding import decoding, inside
 
 # Keys of single values, with the kinds of array that may hold them.
 _SINGLE = {

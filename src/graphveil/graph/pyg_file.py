@@ -14,8 +14,8 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.convert import MASKS, fields_from_pyg
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.report import FeatureColumn, Reading
+from graphveil.storage.decoding import decoding, inside
 
 _READ = ("edge_index", "x", "y", "num_nodes", *MASKS)
 

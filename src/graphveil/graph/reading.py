@@ -13,12 +13,12 @@ import numpy as np
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.columns import TableColumns
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.found import category_lists, class_list
 from graphveil.graph.graph import Graph
 from graphveil.graph.npz import read_npz, write_npz
 from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import Reading, ReadReport
+from graphveil.storage.decoding import decoding, inside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")

@@ -14,8 +14,8 @@ import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.convert import SPLITS
-from graphveil.graph.decoding import decoding
 from graphveil.graph.node_ids import LONGEST_ID, NodeIds, why_no_id
+from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"

@@ -33,7 +33,6 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph.columns import TableColumns
 from graphveil.graph.convert import split_names
-from graphveil.graph.decoding import decoding, inside
 from graphveil.graph.edge_stream import EdgeStream
 from graphveil.graph.found import Found, category_lists, class_list
 from graphveil.graph.graph import Graph
@@ -42,6 +41,7 @@ from graphveil.graph.node_ids import NodeIds
 from graphveil.graph.repairs import Repairs
 from graphveil.graph.report import FeatureColumn, Reading
 from graphveil.graph.table import DUPLICATE, SELF_LOOP, Table, find_table
+from graphveil.storage.decoding import decoding, inside
 
 _DECLARATIONS = ("directed", "name", "classes", "categories", "found")
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.plan import GaussianRelease, Plan
+from graphveil.privacy.plan import GaussianRelease, Plan
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms import Ledger
+from graphveil.execution import Ledger
 from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
@@ -29,7 +29,7 @@ class Auto(DPDGC):
     Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
 
     >>> from graphveil.graph import csbm
-    >>> from graphveil.levels import KNeighbor
+    >>> from graphveil.privacy.levels import KNeighbor
     >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
     >>> [mechanism.name for mechanism in model.certificate_.mechanisms], model.certificate_.epsilon <= 8.0
     (['features', 'choice', 'more features'], True)

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from graphveil.lattice import count_step
-from graphveil.levels import Level, Node
-from graphveil.mechanisms.sparse import Rows
+from graphveil.execution.sparse_rows import Rows
 from graphveil.methods.estimator import Inputs
-from graphveil.methods.hearing import chance_beyond_guessing, heard
-from graphveil.plan import Plan
-from graphveil.sensitivity import COUNTED_DEGREE, neighbor_margin_units
+from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
+from graphveil.privacy.lattice import count_step
+from graphveil.privacy.levels import Level, Node
+from graphveil.privacy.plan import Plan
+from graphveil.privacy.sensitivity import COUNTED_DEGREE, neighbor_margin_units
 
 # Accuracy that the graph must promise beyond what features gain from its part of the budget, times epsilon; and how
 # fast features lose errors with the whole budget, for what the noise in their weights costs now, times its root. The

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
+from graphveil.execution.rowwise import Linear, selu
+from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
-from graphveil.levels import Node
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.rowwise import Linear, selu
-from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows, dense
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
+from graphveil.privacy.levels import Node
 
 
 class OneLayerSage(nn.Module):

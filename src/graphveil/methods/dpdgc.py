@@ -8,9 +8,8 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.levels import Public, protects_attributes
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
+from graphveil.execution import Ledger
+from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
     ClippedFusion,
@@ -26,6 +25,7 @@ from graphveil.methods.networks import (
 from graphveil.methods.plans import Settings
 from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
+from graphveil.privacy.levels import Public, protects_attributes
 
 # Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
 # to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
@@ -40,13 +40,14 @@ class DPDGC(NodeClassifier):
     docs/theory.md): rows of W are held at norm `row_norm` after every step and once more before the release; b is
     added after the noise. The other tables need no group factor; they come with a head of few parameters that fuses
     what X and Z say, and where attributes are public X is read by `folds` classifiers that each leave out a part of
-    the training nodes, and by comparison with them (`look_alikes`). "auto" chooses by the level and the direction.
+    the training nodes, and by comparison with them (`feature_neighbors`). "auto" chooses by the level and the
+    direction.
 
     Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity,
     clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
 
     >>> from graphveil.graph import csbm
-    >>> from graphveil.levels import KNeighbor
+    >>> from graphveil.privacy.levels import KNeighbor
     >>> graph = csbm(0.5, n=300, f=8, seed=0)
     >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(graph)
     >>> model.certificate_.epsilon <= 8.0
@@ -129,7 +130,7 @@ class DPDGC(NodeClassifier):
         if not private:
             fit = partial(self._train_freely, name="features")
             members, found = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
-            return self._join_look_alikes(data, Committee(members), found)
+            return self._join_feature_neighbors(data, Committee(members), found)
         model = make()
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -139,17 +140,17 @@ class DPDGC(NodeClassifier):
         with torch.no_grad():
             return model, torch.softmax(logits(None), dim=1)
 
-    def _join_look_alikes(
+    def _join_feature_neighbors(
         self, data: Inputs, committee: Committee, opinions: torch.Tensor
     ) -> tuple[torch.nn.Module, torch.Tensor]:
         """The same, with what training nodes say that are like a node; attributes are public."""
         fusion = Fusion(data.classes, data.classes).to(self.device)
-        opinions_of, votes_of = KeptRows(log_probabilities(opinions)), KeptRows(data.look_alikes())
+        opinions_of, votes_of = KeptRows(log_probabilities(opinions)), KeptRows(data.feature_neighbors())
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return fusion(opinions_of(rows), votes_of(rows))
 
-        self._fuse_freely(fusion, logits, data, "look-alikes")
+        self._fuse_freely(fusion, logits, data, "feature neighbours")
         return WithoutVotes(committee, fusion), torch.softmax(all_logits(logits, data.nodes, opinions.device), dim=1)
 
     def _fuse_freely(self, head: Fusion, logits: Logits, data: Inputs, name: str) -> None:

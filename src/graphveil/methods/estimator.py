@@ -16,21 +16,22 @@ import scipy.sparse as sp
 import torch
 
 from graphveil import validate
-from graphveil.certificate import Certificate
 from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.execution import Ledger
+from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph import Graph, cap_degree
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
-from graphveil.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
-from graphveil.mechanisms import Ledger, NoiseSource
-from graphveil.mechanisms.exact import EXACT, Arithmetic
-from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
-from graphveil.methods.look_alikes import votes_of_look_alikes
+from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
 from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
-from graphveil.plan import Plan, PublicFacts
+from graphveil.noise import NoiseSource
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
+from graphveil.privacy.plan import Plan, PublicFacts
 
 if TYPE_CHECKING:
     from graphveil.checkpoint import Checkpoint
@@ -491,9 +492,9 @@ class Inputs:
             graph.val_mask.nonzero().squeeze(1).to(device),
         )
 
-    def look_alikes(self) -> torch.Tensor:
+    def feature_neighbors(self) -> torch.Tensor:
         """Votes of training nodes with similar features, of labels as they are: for public attributes."""
-        return votes_of_look_alikes(self.features, self.target.labels, self.target.train, self.classes)
+        return votes_of_feature_neighbors(self.features, self.target.labels, self.target.train, self.classes)
 
     def mean(self, rows: torch.Tensor) -> torch.Tensor:
         """Over all rows of a table."""

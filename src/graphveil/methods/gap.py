@@ -8,13 +8,13 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
+from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
-from graphveil.levels import Node
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
+from graphveil.privacy.levels import Node
 
 
 @dataclass(eq=False)

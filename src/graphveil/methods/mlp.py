@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.sparse import Rows, SparseRows
+from graphveil.execution import Ledger
+from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Perceptron
 

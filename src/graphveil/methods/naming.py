@@ -11,7 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.node_ids import why_no_id
 from graphveil.graph.report import FeatureColumn
-from graphveil.plan import PublicFacts
+from graphveil.privacy.plan import PublicFacts
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.mechanisms.rowwise import Linear, selu, times
-from graphveil.mechanisms.sparse import Rows, SparseRows, linear
+from graphveil.execution.rowwise import Linear, selu, times
+from graphveil.execution.sparse_rows import Rows, SparseRows, linear
 
 
 class Dropout(nn.Module):

@@ -1,7 +1,7 @@
 """What each method spends at each level: every use of private data of every method, in one place.
 
-Each function lists the mechanisms of one method with the sensitivities of `graphveil.sensitivity`. Noise is left at
-one unit; `make_plan` calibrates it.
+Each function lists the mechanisms of one method with the sensitivities of `graphveil.privacy.sensitivity`. Noise is
+left at one unit; `make_plan` calibrates it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from graphveil import sensitivity, validate
+from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
-from graphveil.methods.hearing import heard
-from graphveil.plan import (
+from graphveil.methods.signal_to_noise import heard
+from graphveil.privacy import sensitivity
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
+from graphveil.privacy.plan import (
     ByKind,
     ClippedTraining,
     GaussianRelease,
@@ -145,7 +146,7 @@ def make_plan(
 ) -> Plan:
     """The plan of `method` at `level`: calibrated to `epsilon`, or with stated `noise` and whatever epsilon that gives.
 
-    >>> from graphveil.levels import KNeighbor
+    >>> from graphveil.privacy.levels import KNeighbor
     >>> facts = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)
     >>> plan = make_plan("dpdgc", KNeighbor(5), facts, epsilon=16.0, delta=1e-4)
     >>> [mechanism.name for mechanism in plan.mechanisms], plan.epsilon <= 16.0

@@ -11,14 +11,14 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
+from graphveil.execution.edges import randomized_edges
+from graphveil.execution.rowwise import Linear, selu
+from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
 from graphveil.graph.graph import Direction
-from graphveil.levels import Public
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.edges import randomized_edges
-from graphveil.mechanisms.rowwise import Linear, selu
-from graphveil.mechanisms.sparse import Rows, SparseRows, dense, linear
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
+from graphveil.privacy.levels import Public
 
 
 class MeanSage(nn.Module):

@@ -12,12 +12,12 @@ from functools import cached_property
 import torch
 from torch.nn import functional
 
-from graphveil.lattice import table_step
-from graphveil.levels import protects_attributes
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.exact import EXACT, Arithmetic
-from graphveil.mechanisms.sparse import SparseRows
+from graphveil.execution import Ledger
+from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.estimator import Inputs
+from graphveil.privacy.lattice import table_step
+from graphveil.privacy.levels import protects_attributes
 
 # Tables whose every row is private, a node's own included.
 RELEASED_IN_FULL = ("readers", "neighbors")

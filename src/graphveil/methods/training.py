@@ -11,12 +11,12 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphveil.mechanisms import Ledger
-from graphveil.mechanisms.clipping import ClippedSums
-from graphveil.mechanisms.exact import EXACT, Arithmetic
-from graphveil.mechanisms.sparse import KeptRows, Rows
+from graphveil.execution import Ledger
+from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.sparse_rows import KeptRows, Rows
+from graphveil.execution.stages import Stages
 from graphveil.methods.training_state import Best, RunningMean, TrainingState
-from graphveil.stages import Stages
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
-from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
+from graphveil.privacy.certificate import Certificate
 from graphveil.report.markup import Html, element, plain, together
 
 # A heading, a sentence, an item of a list: the kinds that page.js knows.

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from graphveil.experiments.intervals import bootstrap
+from graphveil.evaluation.intervals import bootstrap
 from graphveil.experiments.spec import Axis
 from graphveil.experiments.summary import Results
 from graphveil.experiments.table import Cell, Row, make_tables, placed_results

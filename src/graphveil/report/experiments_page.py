@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count, groupby
 from typing import Any
 
-from graphveil.experiments.intervals import bootstrap
+from graphveil.evaluation.intervals import bootstrap
 from graphveil.experiments.summary import NOTES, Results, run_counts, settings_text
 from graphveil.experiments.table import placed_results
 from graphveil.report.certificates import Collection, spent

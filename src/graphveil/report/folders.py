@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphveil.certificate import Certificate
 from graphveil.errors import InvalidInput
+from graphveil.evaluation.calibration import Evaluation
 from graphveil.experiments.builtin import SPECS
 from graphveil.experiments.runner import CALLS, RUNS
 from graphveil.experiments.summary import Results, read_results
-from graphveil.levels import level_from_dict
-from graphveil.report.evaluation import Evaluation
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import level_from_dict
 
 METRICS, CERTIFICATE = "metrics.json", "certificate.json"
 

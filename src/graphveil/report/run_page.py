@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphveil.levels import Public
+from graphveil.evaluation.calibration import Evaluation
+from graphveil.privacy.levels import Public
 from graphveil.report.certificates import as_html
 from graphveil.report.charts import Chart, Point, Series
-from graphveil.report.evaluation import Evaluation
 from graphveil.report.experiments_page import figure
 from graphveil.report.folders import RunFolder
 from graphveil.report.markup import Html, element, together

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from importlib import resources
 
-from graphveil.certificate import Certificate
-from graphveil.levels import Edge, KNeighbor, Node, Public
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.report.certificates import as_html
 from graphveil.report.markup import Html, element
 from graphveil.report.page import document, note, section

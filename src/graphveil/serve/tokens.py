@@ -9,8 +9,8 @@ import stat
 from pathlib import Path
 
 from graphveil.artifact.manifest import JOURNAL, TOKEN_SECRET, list_derived, read_file, read_manifest
-from graphveil.artifact.storage import locked, replace_file
 from graphveil.errors import InvalidInput
+from graphveil.storage.files import locked, replace_file
 
 _SECRET_BYTES = 32
 _OPERATOR = b"operator"

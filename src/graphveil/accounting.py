@@ -1,0 +1,33 @@
+"""What mechanisms cost together: the public door to `graphveil.privacy.accounting`.
+
+>>> compose([Gaussian(mu=1.2), Gaussian(mu=1.5)]).epsilon(1e-4) < 12.0
+True
+"""
+
+from graphveil.privacy.accounting import (
+    Calibration,
+    Composition,
+    Gaussian,
+    Loss,
+    RandomizedResponse,
+    SampledGaussian,
+    calibrate,
+    compose,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+)
+
+__all__ = [
+    "Calibration",
+    "Composition",
+    "Gaussian",
+    "Loss",
+    "RandomizedResponse",
+    "SampledGaussian",
+    "calibrate",
+    "compose",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+]

@@ -1,0 +1,5 @@
+"""How a plan is executed: exact sums, clipped gradients, responses, and the ledger, the only way to noise."""
+
+from graphveil.execution.ledger import Ledger
+
+__all__ = ["Ledger"]

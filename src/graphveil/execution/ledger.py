@@ -1,0 +1,180 @@
+"""The only way to noise: a ledger executes a plan, and refuses what was not planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.execution.gaussian import add_gaussian, add_gaussian_
+from graphveil.execution.response import randomized_response, within
+from graphveil.execution.stages import Stages
+from graphveil.noise.source import NoiseSource
+from graphveil.privacy.accounting import RandomizedResponse
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Public
+from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+
+
+class Ledger:
+    """Draws each mechanism of a plan exactly as often as planned.
+
+    Formal guarantee: everything a ledger returns together costs at most `plan.epsilon` at `plan.delta`. A draw is
+    booked before its noise exists, so a failure in between can only cost budget, never give it away.
+
+    `stages` may keep what is drawn, together with the counts; then a draw that was kept is not made again.
+    """
+
+    stages = Stages()
+
+    def __init__(self, plan: Plan, source: NoiseSource) -> None:
+        self.plan = plan
+        self._source = source
+        self._used = {mechanism.name: 0 for mechanism in plan.mechanisms}
+
+    @classmethod
+    def finished(cls, plan: Plan, source: NoiseSource) -> Ledger:
+        """The ledger of a plan that was executed earlier: only new rows can be drawn from it."""
+        ledger = cls(plan, source)
+        ledger._used = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
+        return ledger
+
+    def resume(self, used: Mapping[str, int]) -> None:
+        """Take over the counts of an earlier execution of the same plan, whose draws were kept."""
+        branches = [self.plan.straight(), *([self.plan.turned()] if self.plan.otherwise else [])]
+        if not any(_counts_of(branch, used) for branch in branches):
+            raise InvalidInput("ledger", dict(used), "does not belong to this plan")
+        self._used = {**self._used, **used}
+
+    @property
+    def used(self) -> dict[str, int]:
+        """How often each mechanism has been drawn so far."""
+        return dict(self._used)
+
+    def turn(self) -> None:
+        """Follow the plan's other branch from here on: what was released so far has decided so.
+
+        The branch that was left stays in the plan: both are certified.
+        """
+        turned = self.plan.exchanged()
+        kept = {mechanism.name for mechanism in turned.mechanisms}
+        drawn = [name for name, uses in self._used.items() if uses and name not in kept]
+        if drawn:
+            raise BudgetExceeded(f"{', '.join(drawn)}: drawn already, so the plan's other branch is closed")
+        self._used = {mechanism.name: self._used.get(mechanism.name, 0) for mechanism in turned.mechanisms}
+        self.plan = turned
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """`value` with the noise that `name` plans, in float32; keep the result, there is no second draw.
+
+        At the public level nothing is protected and the value is handed through; anywhere else it must be planned.
+
+        Formal guarantee: that of the planned mechanism, if `value` holds exact values in float64 (`execution.exact`).
+        """
+        if isinstance(self.plan.level, Public):
+            return value.float()
+        _check_exact(value)
+
+        def draw() -> torch.Tensor:
+            mechanism = self._book(name, GaussianRelease)
+            assert isinstance(mechanism, GaussianRelease)
+            return add_gaussian(value, mechanism.std, self._source).float()
+
+        def fits(found: torch.Tensor) -> bool:
+            return found.shape == value.shape and found.dtype == torch.float32 and bool(found.isfinite().all())
+
+        return self.stages.draw(name, draw, fits).to(value.device)
+
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        """Rows of nodes that joined after the release, at its scale: late blocks of the same table.
+
+        Formal guarantee (docs/theory.md, section 9.2): unchanged, if each row is new, is drawn once and is kept, and
+        the level's bound counts the readers among old and new rows together. The caller sees to that.
+        """
+        if isinstance(self.plan.level, Public):
+            return value.float()
+        _check_exact(value)
+        mechanism = self.plan[name]
+        if not isinstance(mechanism, GaussianRelease) or self._used.get(name) != mechanism.uses:
+            raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
+        return add_gaussian(value, mechanism.std, self._source).float()
+
+    def training(self, name: str) -> ClippedTraining:
+        """What a training has to keep to: its steps, sampling rate and clipping norm."""
+        mechanism = self.plan[name]
+        if not isinstance(mechanism, ClippedTraining):
+            raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {ClippedTraining.type}")
+        return mechanism
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None:
+        """Which rows enter the next step: each independently with the planned probability; None for all."""
+        rate = self.training(name).sampling_rate
+        return None if rate == 1 else (self._source.uniform(rows) < rate).nonzero().squeeze(1)
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """One training step: the sum of clipped gradients, one tensor per parameter, with its noise, in float32.
+
+        `sums` are exact, in float64 (`execution.clipping`), and may be overwritten.
+        """
+        mechanism = self._book(name, ClippedTraining)
+        assert isinstance(mechanism, ClippedTraining)
+        for part in sums:
+            _check_exact(part)
+        if mechanism.group.worst == 0:
+            return [part.float() for part in sums]
+        noisy = [part.cpu().contiguous() for part in sums]
+        add_gaussian_(noisy, mechanism.noise, self._source)
+        return [piece.to(part.device, torch.float32) for piece, part in zip(noisy, sums, strict=True)]
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        """Randomised responses to `symbols`; keep the result, there is no second draw."""
+
+        def draw() -> torch.Tensor:
+            mechanism = self._book(name, Responses)
+            assert isinstance(mechanism, Responses)
+            return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
+
+        def fits(found: torch.Tensor) -> bool:
+            mechanism = self.plan[name]
+            like = found.shape == symbols.shape and found.dtype == symbols.dtype
+            return like and isinstance(mechanism, Responses) and within(found, mechanism.classes)
+
+        return self.stages.draw(name, draw, fits).to(symbols.device)
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
+        """Book responses that are drawn elsewhere because their symbols are too many to list (mechanisms.edges)."""
+        mechanism = self._book(name, Responses)
+        assert isinstance(mechanism, Responses)
+        return mechanism, self._source
+
+    def certificate(self) -> Certificate:
+        """The certificate of the executed plan with all of its branches; an unfinished one has none."""
+        open_ends = [
+            f"{m.name} {self._used[m.name]} of {m.uses}" for m in self.plan.mechanisms if self._used[m.name] != m.uses
+        ]
+        if open_ends:
+            raise BudgetExceeded(f"the plan was not executed as planned: {', '.join(open_ends)} draws")
+        return Certificate.of(self.plan, self._source.description, self._source.secure)
+
+    def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
+        mechanism = self.plan[name]
+        if name not in self._used:
+            raise BudgetExceeded(f"{name}: belongs to the plan's other branch")
+        if not isinstance(mechanism, expected):
+            raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {expected.type}")
+        if self._used[name] >= mechanism.uses:
+            raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
+        self._used[name] += 1
+        return mechanism
+
+
+def _check_exact(value: torch.Tensor) -> None:
+    if value.dtype != torch.float64:
+        raise InvalidInput("value", value.dtype, "is rounded already; released sums are made in float64")
+
+
+def _counts_of(plan: Plan, used: Mapping[str, int]) -> bool:
+    """Whether these can be the counts of an execution of this plan."""
+    uses = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
+    return set(used) == set(uses) and all(type(used[name]) is int and 0 <= used[name] <= uses[name] for name in uses)

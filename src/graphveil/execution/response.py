@@ -1,0 +1,34 @@
+"""k-ary randomised response."""
+
+from __future__ import annotations
+
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.noise.source import NoiseSource
+from graphveil.privacy.accounting import RandomizedResponse
+
+# The truth is told this much less often than planned. That covers the 52 bits of a uniform number: they change no
+# probability by more than a part in 2^37 of it, for up to 2^14 classes.
+_LESS_TRUTH = 1 - 2.0**-36
+
+
+def randomized_response(symbols: torch.Tensor, loss: RandomizedResponse, source: NoiseSource) -> torch.Tensor:
+    """Each symbol itself with probability e^eps / (e^eps + C - 1), otherwise one of the C - 1 others, uniformly.
+
+    Formal guarantee (docs/theory.md, section 8.5): pure `loss.epsilon`-DP for each entry of `symbols`, rounding
+    included, for epsilon of at least 2^-34 and up to 2^14 classes.
+    """
+    if loss.classes > 2**14:
+        raise InvalidInput("classes", loss.classes, "are more than responses can have, 16384")
+    if not within(symbols, loss.classes):
+        raise InvalidInput("symbols", int(symbols.max()), f"must lie in 0 .. {loss.classes - 1}")
+    shape = tuple(symbols.shape)
+    keep = source.uniform(*shape).to(symbols.device) < loss.truth_probability * _LESS_TRUTH
+    shift = 1 + source.integers(loss.classes - 1, *shape).to(symbols.device)
+    return torch.where(keep, symbols, (symbols + shift) % loss.classes)
+
+
+def within(symbols: torch.Tensor, count: int) -> bool:
+    """Whether all of them lie in 0 .. count - 1."""
+    return bool(((symbols >= 0) & (symbols < count)).all())

@@ -1,0 +1,254 @@
+"""Sparse rows as the input of a linear layer: one sparse product forward, one back, nothing dense in their width."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
+
+from graphveil.execution.rowwise import Linear
+from graphveil.execution.sums import row_sums
+
+# Rows times a table, in float64, into the third argument or into a new tensor.
+Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tensor]
+
+
+class SparseRows:
+    """Rows of a sparse matrix with what training needs: both products and the squared norm of each row, in float64.
+
+    Products are sums of table rows (`embedding_bag`), which torch does two to three times faster than a CSR product.
+    On the processor the matrix's own memory is read, which may be a mapped file: nobody may change it.
+    """
+
+    def __init__(self, matrix: sp.csr_array, device: torch.device | str = "cpu") -> None:
+        matrix = sp.csr_array(matrix)
+        values = matrix.data.astype(np.float32, copy=False)
+        index = np.int32 if max(matrix.nnz, *matrix.shape) < 2**31 else np.int64
+        self._set(
+            _shared(matrix.indptr.astype(index, copy=False)).to(device),
+            _shared(matrix.indices.astype(index, copy=False)).to(device),
+            None if values.min(initial=1) == values.max(initial=1) == 1 else _shared(values).to(device),
+            matrix.shape[1],
+        )
+
+    def _set(self, starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor | None, width: int) -> None:
+        self._starts, self._columns, self._values = starts, columns, values
+        self.shape = (len(starts) - 1, width)
+        self.device = starts.device
+        self._transposed: SparseRows | None = None
+        self._taken = WeakIdKeyDictionary()
+        self._counts = counts = starts.diff()
+        if values is None:
+            self.squared_norms = counts.double()
+        else:
+            owners = torch.repeat_interleave(counts)
+            squares = values.double().square_()
+            self.squared_norms = squares.new_zeros(len(counts)).index_add_(0, owners, squares)
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        values = np.ones(len(self._columns), np.float32) if self._values is None else self._values.cpu().numpy()
+        return sp.csr_array((values, self._columns.cpu().numpy(), self._starts.cpu().numpy()), shape=self.shape)
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: torch.Tensor) -> SparseRows:
+        """Some of the rows, kept for as long as `rows` lives: a full-batch training asks for them every step."""
+        if rows not in self._taken:
+            self._taken[rows] = self._take(rows)
+        taken: SparseRows = self._taken[rows]
+        return taken
+
+    def _take(self, rows: torch.Tensor) -> SparseRows:
+        first = self._starts.index_select(0, rows)
+        counts = self._counts.index_select(0, rows)
+        starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
+        places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
+        places += torch.repeat_interleave(first - starts[:-1], counts)
+        taken = object.__new__(SparseRows)
+        values = None if self._values is None else self._values.index_select(0, places)
+        taken._set(starts, self._columns.index_select(0, places), values, self.shape[1])
+        return taken
+
+    def times(self, weight: torch.Tensor) -> torch.Tensor:
+        return self._times(weight, 0, len(self))
+
+    @torch.no_grad()
+    def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """`times` in float64, without rounding where entries and table are on a lattice (`execution.exact`)."""
+        return row_sums(self._starts, self._columns, self._values, table.contiguous(), out)
+
+    @torch.no_grad()
+    def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
+        """The same for the transpose."""
+        if len(self) < self.shape[1] // 8:
+            each = table.double().index_select(0, torch.repeat_interleave(self._counts))
+            if self._values is not None:
+                each *= self._values[:, None]
+            # By 64-bit indices torch adds three times as fast.
+            return each.new_zeros(self.shape[1], table.shape[1]).index_add_(0, self._columns.long(), each)
+        if self._transposed is None:
+            self._transposed = transpose_of([self])
+        return self._transposed.exact_times(table)
+
+    @property
+    def binary(self) -> bool:
+        """Whether all entries are 1."""
+        return self._values is None
+
+    def rounded(self, steps: torch.Tensor, kept: torch.Tensor) -> SparseRows:
+        """The same rows with entries rounded towards zero to multiples of each row's step, a power of two.
+
+        Rows that are not `kept` become zero.
+        """
+        assert self._values is not None
+        each, stays = (torch.repeat_interleave(of_row, self._counts) for of_row in (steps.float(), kept))
+        values = torch.where(stays, (self._values / each).trunc_().mul_(each), 0.0)
+        rounded = object.__new__(SparseRows)
+        rounded._set(self._starts, self._columns, values, self.shape[1])
+        return rounded
+
+    @torch.no_grad()
+    def _times(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        starts = self._starts[first : last + 1]
+        columns, values = self._columns, self._values
+        if (first, last) != (0, len(self)):
+            low, high = int(starts[0]), int(starts[-1])
+            starts, columns = starts - low, columns[low:high]
+            values = None if values is None else values[low:high]
+        return functional.embedding_bag(
+            columns, weight.contiguous(), starts, mode="sum", include_last_offset=True, per_sample_weights=values
+        )
+
+    def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
+        """`times` with a gradient for `weight`; `exact`: through `exact_times`."""
+        product: torch.Tensor = _Product.apply(weight, self, exact)
+        return product
+
+    def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
+        """The transposed product in float32: for training that needs no protection."""
+        if self._transposed is None:
+            self._transposed = transpose_of([self])
+        return self._transposed.times(value)
+
+    def transposed_sums(self, product: Product) -> TransposedSums:
+        """Transposed products over many blocks of rows like these, step after step."""
+        return TransposedSums(product)
+
+    def layer(self, outputs: int) -> SparseLinear:
+        """A linear layer that reads such rows."""
+        return SparseLinear(int(self.shape[1]), outputs)
+
+
+class TransposedSums:
+    """Collects the clipped output gradients of a sparse layer over all blocks, for one transposed product a step."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+        self._rows: list[SparseRows] = []
+        self._scaled: list[torch.Tensor] = []
+        self._next = 0
+        self._transposed: SparseRows | None = None
+
+    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
+        if self._transposed is None:
+            self._rows.append(rows)
+            self._scaled.append(scaled)
+            return
+        self._outputs[self._next : self._next + len(rows)] = scaled
+        self._next += len(rows)
+
+    def weight_sum(self) -> torch.Tensor:
+        """The gradient of the layer's weight, in float64; the next step may overwrite it."""
+        if self._transposed is None:
+            self._transposed = transpose_of(self._rows)
+            self._outputs = torch.cat(self._scaled)
+            shape = len(self._transposed), self._outputs.shape[1]
+            self._sum = torch.empty(shape, dtype=torch.float64, device=self._outputs.device)
+            self._rows, self._scaled = [], []
+        self._next = 0
+        return self._product(self._transposed, self._outputs, self._sum)
+
+
+def _shared(array: np.ndarray) -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(array)
+
+
+def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:
+    """The transpose of these rows, one block below the other."""
+    stacked = sp.vstack([block.matrix for block in blocks], format="csr")
+    return SparseRows(sp.csr_array(stacked.T), blocks[0].device)
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: torch.Tensor, rows: SparseRows, exact: bool) -> torch.Tensor:
+        ctx.rows = rows
+        return rows.exact_times(weight).float() if exact else rows.times(weight)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        return ctx.rows.transposed_times(gradients[0].contiguous()), None, None
+
+
+class SparseLinear(nn.Module):
+    """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as in the paper's W.
+
+    With `exact`, whoever trains the layer keeps its weight on a lattice, and products do not round.
+    """
+
+    exact = False
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        bound = inputs**-0.5
+        self.weight = nn.Parameter(torch.empty(inputs, outputs).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
+
+    def forward(self, rows: SparseRows) -> torch.Tensor:
+        return rows.product(self.weight, exact=self.exact) + self.bias
+
+
+Rows = torch.Tensor | SparseRows
+
+
+class KeptRows:
+    """Some rows, kept for as long as their index lives: a full-batch training asks for the same ones at every step."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._kept = WeakIdKeyDictionary()
+
+    def __call__(self, index: torch.Tensor | None) -> Rows:
+        if index is None or isinstance(self._rows, SparseRows):  # those keep theirs
+            return self._rows if index is None else self._rows[index]
+        if index not in self._kept:
+            self._kept[index] = self._rows[index]
+        kept: torch.Tensor = self._kept[index]
+        return kept
+
+
+def dense(rows: Rows) -> torch.Tensor:
+    """The same rows as an ordinary tensor."""
+    if isinstance(rows, SparseRows):
+        return torch.from_numpy(rows.matrix.toarray()).to(rows.device)
+    return rows
+
+
+def linear(inputs: Rows, outputs: int) -> nn.Module:
+    """The linear layer that fits these inputs, sparse or dense; of no inputs it is its bias."""
+    if isinstance(inputs, SparseRows):
+        return inputs.layer(outputs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors is a no-op", UserWarning)
+        return Linear(int(inputs.shape[1]), outputs)

@@ -1,0 +1,149 @@
+"""Rows on lattices, and sums of table rows in float64: in C (`sums.c`) where it was built, otherwise in torch.
+
+Sums are exact for terms on a lattice (`graphveil.execution.exact`), so both ways give the same bits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from importlib.util import find_spec
+from itertools import pairwise
+
+import torch
+
+# Entries of sums, and numbers to be rounded, that are worth waking a thread for.
+_WORTH_A_THREAD = 50_000
+
+
+def rounded_rows(rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+    """Row r of the result is row r times factors[r], rounded towards zero to an integer, times steps[r].
+
+    All in float32; steps are powers of two.
+    """
+    assert rows.dtype == factors.dtype == steps.dtype == torch.float32
+    library = compiled_library() if rows.device.type == "cpu" else None
+    if library is None:
+        scaled = rows * factors[:, None]
+        return scaled.abs().floor_().copysign_(scaled).mul_(steps[:, None])
+    rows, factors, steps = rows.contiguous(), factors.contiguous(), steps.contiguous()
+    assert factors.shape == steps.shape == (len(rows),)
+    out = torch.empty_like(rows)
+    width = rows.shape[1]
+    threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
+    cuts = [len(rows) * part // threads for part in range(threads + 1)]
+    where = rows.data_ptr(), factors.data_ptr(), steps.data_ptr(), width
+    _together(lambda first, last: library.graphveil_round_rows(*where, first, last, out.data_ptr()), cuts)
+    return out
+
+
+def row_sums(
+    starts: torch.Tensor,
+    columns: torch.Tensor,
+    values: torch.Tensor | None,
+    table: torch.Tensor,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Row r of the result is the sum of values[e] * table[columns[e]] over starts[r] <= e < starts[r + 1].
+
+    Args:
+        starts, columns: a sparse matrix in CSR form, with int32 or int64 indices.
+        values: its float32 entries; None: all are 1.
+        table: float32, one row for each column of the matrix.
+        out: where to put the result (float64, contiguous); by default a new tensor.
+    """
+    assert table.dtype == torch.float32
+    assert values is None or values.dtype == torch.float32
+    rows = len(starts) - 1
+    if out is None:
+        out = torch.empty(rows, table.shape[1], dtype=torch.float64, device=table.device)
+    library = compiled_library() if table.device.type == "cpu" else None
+    if library is None:
+        return out.copy_(_by_torch(starts, columns, values, table))
+    _by_library(library, starts.contiguous(), columns.contiguous(), values, table.contiguous(), out)
+    return out
+
+
+def _by_torch(
+    starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor | None, table: torch.Tensor
+) -> torch.Tensor:
+    entries = torch.ones(len(columns), device=table.device) if values is None else values
+    first, last = int(starts[0]), int(starts[-1])
+    shape = (len(starts) - 1, len(table))
+    where = (starts - first).long(), columns[first:last].long()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta", UserWarning)
+        matrix = torch.sparse_csr_tensor(*where, entries[first:last].double(), size=shape, check_invariants=False)
+    return matrix @ table.double()
+
+
+def _by_library(
+    library: ctypes.CDLL,
+    starts: torch.Tensor,
+    columns: torch.Tensor,
+    values: torch.Tensor | None,
+    table: torch.Tensor,
+    out: torch.Tensor,
+) -> None:
+    assert starts.dtype == columns.dtype
+    assert out.dtype == torch.float64
+    assert out.is_contiguous()
+    assert out.shape == (len(starts) - 1, table.shape[1])
+    run = library.graphveil_row_sums_32 if starts.dtype == torch.int32 else library.graphveil_row_sums_64
+    width = table.shape[1]
+
+    def some(first: int, last: int) -> None:
+        entries = None if values is None else values.data_ptr()
+        run(
+            *(starts.data_ptr(), columns.data_ptr(), entries, table.data_ptr()),
+            *(width, first, last, out.data_ptr() + 8 * first * width),
+        )
+
+    entries = int(starts[-1] - starts[0])
+    threads = max(1, min(torch.get_num_threads(), entries // _WORTH_A_THREAD))
+    # As many entries for each thread.
+    shares = torch.arange(1, threads, device=starts.device) * entries // threads + int(starts[0])
+    _together(some, [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1])
+
+
+def _together(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
+    """`work` on each piece between two cuts, the first of them on this thread."""
+    helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
+    try:
+        work(cuts[0], cuts[1])
+    finally:
+        for helper in helping:
+            helper.result()
+
+
+@cache
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "graphveil sums")
+
+
+def load(path: str) -> ctypes.CDLL:
+    """`sums.c` as a shared library, with the types of its functions."""
+    library = ctypes.CDLL(path)
+    pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.graphveil_round_rows.argtypes = (pointer, pointer, pointer, size, size, size, pointer)
+    library.graphveil_round_rows.restype = None
+    for run in (library.graphveil_row_sums_32, library.graphveil_row_sums_64):
+        run.argtypes = (pointer, pointer, pointer, pointer, size, size, size, pointer)
+        run.restype = None
+    return library
+
+
+@cache
+def compiled_library() -> ctypes.CDLL | None:
+    """What the installation built, if it did and if it can be loaded."""
+    spec = find_spec("graphveil.execution._sums")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return load(spec.origin)
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"the compiled sums cannot be loaded, torch's are used: {error}", stacklevel=2)
+        return None

@@ -1,0 +1,245 @@
+"""Normal noise on a lattice, from random words: a result is the correctly rounded sum of a value and an ideal normal.
+
+Normals are made by the Box-Muller transform in double precision. Nearly always that precision decides to which point
+of the lattice a sum is rounded. Where it does not, the pair of entries is left open, and `settle` decides it with as
+many random bits and digits as it takes. So the result depends on the words alone, not on the arithmetic.
+
+The arithmetic exists twice: in C (`normals.c`), which is built at installation if there is a compiler, and in torch,
+which is always there. Both give the same results, bit for bit. docs/theory.md, section 8.2, has the error bound.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+
+from graphveil.noise.keystream import CHUNK, LockFreeKeystream
+
+# No normal of a pair that is not left open is further than this from the ideal one (docs/theory.md, section 8.2).
+NORMAL_ERROR = 2.0**-34
+# Steps of the lattice in a standard deviation, at most: beyond, too many sums would be in doubt.
+MOST_STEPS = 2.0**16
+
+# The exponent of [1, 2), the 52 bits below it, and 2^-20 of their range.
+_ONE, _MANTISSA, _EDGE = 0x3FF0000000000000, 0x000FFFFFFFFFFFFF, 2**32
+# Further random bits of a radius and of an angle whose pair was left open.
+_MORE_BITS = 256
+# Open pairs that there is room for in one call; about one in a million is open.
+_ROOM = 4096
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """Noise of standard deviation `std`, rounded with its value to multiples of `step`, a power of two."""
+
+    std: float
+    step: float
+
+    def __post_init__(self) -> None:
+        assert 0 < self.per_step <= MOST_STEPS
+
+    @property
+    def per_step(self) -> float:
+        """The standard deviation in steps."""
+        return self.std / self.step
+
+    @property
+    def clear(self) -> float:
+        """How far a sum may be from the nearest step, in steps, so that no error can change where it is rounded to.
+
+        Errors of the normal, and of sums of up to 2^16 * 16 steps in double precision, twice over.
+        """
+        return 0.5 - 2 * (self.per_step * NORMAL_ERROR + 2.0**-32)
+
+
+class OpenPair(NamedTuple):
+    """A pair of entries that was left as it is: its chunk, its place among the chunk's pairs, and its two words."""
+
+    chunk: int
+    pair: int
+    radius: int
+    angle: int
+
+
+class Normals(Protocol):
+    """One thread's way to noise. `words` are used up: for n values, n random int64, or n + 1 if n is odd."""
+
+    name: str
+
+    def add(self, words: torch.Tensor, values: torch.Tensor, rounding: Rounding) -> list[OpenPair]:
+        """Values (float64) become rounded sums of value and noise; returns the pairs that are left open."""
+
+
+def between_one_and_two(words: torch.Tensor) -> torch.Tensor:
+    """Random words to float64 in [1, 2), in place: 52 bits under a fixed exponent."""
+    return words.bitwise_and_(_MANTISSA).bitwise_or_(_ONE).view(torch.float64)
+
+
+def settle(pair: OpenPair, place: bytes, values: torch.Tensor, rounding: Rounding) -> None:
+    """Add ideal noise to an open pair of a chunk's `values`, with 256 further random bits for each of its two words.
+
+    The further bits are a hash of `place`, which belongs to this pair alone and is as secret as the key.
+
+    Formal guarantee (docs/theory.md, section 8.2): with `pairs` drawn in all, the results are within a total variation
+    of pairs * 2^-180 of rounded sums of values and ideal normals.
+    """
+    import mpmath  # for one pair in a million, so not at start-up
+
+    more = [int.from_bytes(hashlib.sha256(place + part).digest(), "big") for part in (b"radius", b"angle")]
+    half = (len(values) + 1) // 2
+    with mpmath.workprec(2 * _MORE_BITS):
+        # u is uniform in the cell of width 2^-52 below 1 - word / 2^52, the angle in the cell above word / 2^52.
+        u = mpmath.ldexp(((_MANTISSA + 1 - (pair.radius & _MANTISSA)) << _MORE_BITS) - more[0], -52 - _MORE_BITS)
+        turn = mpmath.ldexp(((pair.angle & _MANTISSA) << _MORE_BITS) + more[1], -52 - _MORE_BITS)
+        radius = rounding.per_step * mpmath.sqrt(-2 * mpmath.log(u))
+        for at, share in ((pair.pair, mpmath.cospi(2 * turn)), (half + pair.pair, mpmath.sinpi(2 * turn))):
+            if at < len(values):
+                steps = int(mpmath.nint(mpmath.mpf(float(values[at])) / rounding.step + radius * share))
+                values[at] = float(steps) * rounding.step
+
+
+class TorchNormals:
+    """About two dozen passes, in buffers that stay."""
+
+    name = "torch"
+
+    def __init__(self) -> None:
+        self._normals = torch.empty(CHUNK, dtype=torch.float64)
+        self._steps = torch.empty(CHUNK, dtype=torch.float64)
+
+    def add(self, words: torch.Tensor, values: torch.Tensor, rounding: Rounding) -> list[OpenPair]:
+        half, count = len(words) // 2, len(values)
+        kept = words.clone()
+        sums = self._pairs(words, self._normals[: len(words)]).mul_(rounding.per_step)[:count]
+        scaled = values / rounding.step
+        steps = torch.round(scaled, out=self._steps[:count])
+        sums += scaled.sub_(steps)
+        nearest = sums.round()
+        open_places = (sums.sub_(nearest).abs_() > rounding.clear).nonzero().flatten() % max(half, 1)
+        at_edge = ((kept[:half] + _EDGE) & _MANTISSA) < 2 * _EDGE
+        chosen = sorted({*open_places.tolist(), *at_edge.nonzero().flatten().tolist()})
+        both = [place for pair in chosen for place in (pair, half + pair) if place < count]
+        before = values[both]
+        torch.add(steps, nearest, out=values).mul_(rounding.step)
+        values[both] = before
+        return [OpenPair(0, pair, int(kept[pair]), int(kept[half + pair])) for pair in chosen]
+
+    @staticmethod
+    def _pairs(words: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        half = len(words) // 2
+        units = between_one_and_two(words)
+        u = units[:half].neg_().add_(2.0)
+        u.log_().mul_(-2)
+        np.sqrt(u.numpy(), out=u.numpy())  # half as long as torch's
+        angle = units[half:].mul_(2 * math.pi)
+        torch.cos(angle, out=pairs[:half])
+        torch.sin(angle, out=pairs[half:])
+        pairs.view(2, half).mul_(u)
+        return pairs
+
+
+class CompiledNormals:
+    """One pass, without Python's lock, in no memory but the words' own; or a whole run of chunks in one call."""
+
+    name = "compiled"
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+        self._open = np.empty((_ROOM, 4), dtype=np.uint64)
+
+    def add(self, words: torch.Tensor, values: torch.Tensor, rounding: Rounding) -> list[OpenPair]:
+        _check(values)
+        where = words.data_ptr(), values.data_ptr(), len(values)
+        left = self._library.graphveil_add_noise(
+            *where, *self._rounding(rounding), self._open.ctypes.data, _ROOM, 0
+        )
+        return self._pairs(left)
+
+    def add_run(
+        self, stream: LockFreeKeystream, key: bytes, block: int, values: Sequence[torch.Tensor], rounding: Rounding
+    ) -> list[OpenPair]:
+        """`add` for several chunks in one call, from a block of the keystream on; all but the last are whole chunks."""
+        count = len(values)
+        for chunk in values:
+            _check(chunk)
+        left = self._library.graphveil_add_noise_to_run(
+            *stream.for_compiled_code(key, block),
+            (ctypes.c_void_p * count)(*[chunk.data_ptr() for chunk in values]),
+            (ctypes.c_size_t * count)(*[len(chunk) for chunk in values]),
+            count,
+            *self._rounding(rounding),
+            self._open.ctypes.data,
+            _ROOM,
+        )
+        return self._pairs(left)
+
+    def _pairs(self, left: int) -> list[OpenPair]:
+        if left == -2:
+            raise OSError("OpenSSL did not make the keystream")
+        if left < 0:
+            raise OSError("the keystream is not random: too many of its words are at the edges of their range")
+        return [OpenPair(*map(int, row)) for row in self._open[:left]]
+
+    @staticmethod
+    def _rounding(rounding: Rounding) -> tuple[float, float, float]:
+        return rounding.per_step, rounding.step, rounding.clear**2
+
+
+def _check(values: torch.Tensor) -> None:
+    """C would write beyond shorter values, and could not read others."""
+    assert values.dtype == torch.float64
+    assert values.is_contiguous()
+    assert len(values) <= CHUNK
+
+
+def load(path: str) -> ctypes.CDLL:
+    """`normals.c` as a shared library, with the types of its functions."""
+    library = ctypes.CDLL(path)
+    pointer, size, real = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
+    rounding, found = (real, real, real), (pointer, size)
+    library.graphveil_add_noise.argtypes = (pointer, pointer, size, *rounding, *found, ctypes.c_uint64)
+    run = (pointer, pointer, ctypes.c_char_p, pointer, pointer, pointer, size)
+    library.graphveil_add_noise_to_run.argtypes = (*run, *rounding, *found)
+    library.graphveil_add_noise.restype = library.graphveil_add_noise_to_run.restype = ctypes.c_ssize_t
+    return library
+
+
+@cache
+def compiled_library() -> ctypes.CDLL | None:
+    """What the installation built, if it did and if that draws what torch draws: a stale file must not make noise."""
+    spec = find_spec("graphveil.noise._normals")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        library = load(spec.origin)
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"the compiled noise arithmetic cannot be loaded, torch's is used: {error}", stacklevel=2)
+        return None
+    words = torch.arange(1, 2**7 + 1).mul_(0x1E3779B97F4A7C15)  # spread over all 64 bits
+    rounding = Rounding(std=1.0, step=2.0**-10)
+    found, expected = torch.linspace(-3, 3, 2 * len(words), dtype=torch.float64).view(2, -1)
+    expected.copy_(found)
+    left = [
+        CompiledNormals(library).add(words.clone(), found, rounding),
+        TorchNormals().add(words.clone(), expected, rounding),
+    ]
+    if left[0] != left[1] or not torch.equal(found, expected):
+        warnings.warn("the compiled noise arithmetic disagrees with torch's, which is used", stacklevel=2)
+        return None
+    return library
+
+
+def fastest_normals() -> Normals:
+    """For one thread."""
+    library = compiled_library()
+    return TorchNormals() if library is None else CompiledNormals(library)

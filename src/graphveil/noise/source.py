@@ -1,0 +1,177 @@
+"""Where noise comes from: the AES-256 counter-mode keystream, keyed by the operating system or by a seed.
+
+With no seed the key is 256 bits from the operating system and is never stored. With a seed the key is derived
+from it: the run can be repeated, and so can its noise by anyone who guesses the seed, which is why such a source
+calls itself insecure. Both use the same code, so what is tested seeded is what runs in production.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.noise.keystream import BLOCKS, CHUNK
+from graphveil.noise.normals import Rounding
+from graphveil.noise.worker import Worker
+
+# Chunks that are worth waking a thread for: one takes 0.15 ms, and waking may take as long as a few.
+_WORTH_A_THREAD = 6
+# Chunks that a thread takes at a time: their keystream goes on without a new start.
+_IN_A_ROW = 4
+
+
+# Given a worker, a run of chunks of the result and the keystream's block at which the run begins, fills the chunks.
+Draw = Callable[[Worker, Sequence[torch.Tensor], int], None]
+
+
+@cache
+def _helpers(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "graphveil noise")
+
+
+class NoiseSource:
+    """A stream of independent random numbers on the CPU.
+
+    Formal guarantee: without a seed, the stream is indistinguishable from uniform bits for anyone who cannot break
+    AES-256. With a seed there is no guarantee: for experiments only.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is None:
+            key = os.urandom(32)
+        else:
+            seed = validate.count("seed", seed, least=0)
+            key = hashlib.sha256(f"graphveil noise {seed}".encode()).digest()
+        self.secure = seed is None
+        self._key, self._block, self._process = key, 0, os.getpid()
+        self._threads = torch.get_num_threads()
+        self._workers = [Worker()]
+
+    def __repr__(self) -> str:
+        return f"NoiseSource({self.description})"
+
+    def __getstate__(self) -> dict[str, object]:
+        """For copies and files. A secure key is never stored and its noise never drawn twice: a copy gets its own."""
+        return {} if self.secure else {"secure": False, "_key": self._key, "_block": self._block}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(vars(NoiseSource()))
+        vars(self).update(state)
+
+    @property
+    def description(self) -> str:
+        """How a certificate names this source."""
+        if self.secure:
+            return "AES-256 counter mode, keyed by the operating system"
+        return "AES-256 counter mode, seeded: for experiments only"
+
+    @property
+    def position(self) -> int:
+        """How many blocks of the keystream are used up."""
+        return self._block
+
+    def seek(self, position: int | None) -> None:
+        """Go on from where another source of the same seed was. A secure source is where it is: its key is its own."""
+        if self.secure:
+            raise InvalidInput("seed", None, "without one there is no earlier keystream to go on with")
+        self._block = validate.count("position", position, least=self._block)
+
+    def seal(self, data: bytes) -> bytes:
+        """`data` as only a source of the same seed can `unseal` it: for what would give the seed away.
+
+        Without a seed there is none to give away, and `data` stays as it is.
+        """
+        if self.secure:
+            return data
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._sealing_key).encrypt(nonce, data, None)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        if self.secure:
+            return sealed
+        try:
+            return AESGCM(self._sealing_key).decrypt(sealed[:12], sealed[12:], None)
+        except (InvalidTag, ValueError):  # the latter where it is cut off
+            raise InvalidInput("seed", "given", "is not the seed that this was made with") from None
+
+    @property
+    def _sealing_key(self) -> bytes:
+        return hashlib.sha256(b"graphveil seal" + self._key).digest()
+
+    @property
+    def arithmetic(self) -> str:
+        """What makes normals of the keystream: "compiled", or "torch" where `normals.c` was not built."""
+        return self._workers[0].arithmetic
+
+    def uniform(self, *shape: int) -> torch.Tensor:
+        """float64 in (0, 1), neither end included."""
+        out = torch.empty(math.prod(shape), dtype=torch.float64)
+        self._each(out.split(CHUNK), self._draw_uniform)
+        return out.reshape(shape)
+
+    def _draw_uniform(self, worker: Worker, chunks: Sequence[torch.Tensor], block: int) -> None:
+        worker.uniforms(chunks, self._key, block)
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """float64 standard normals, rounded to multiples of 2^-16."""
+        out = torch.zeros(math.prod(shape), dtype=torch.float64)
+        self.add_normals(out, Rounding(std=1.0, step=2.0**-16))
+        return out.reshape(shape)
+
+    def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
+        """float64 values become values plus ideal normals, rounded, in place.
+
+        Formal guarantee (docs/theory.md, section 8.2): each result is the correctly rounded sum of the value and an
+        independent ideal normal number, up to a total variation of 2^-180 for each pair of entries, if the keystream
+        is uniform.
+        """
+        self._each(flat.split(CHUNK), self._adding(rounding))
+
+    def _adding(self, rounding: Rounding) -> Draw:
+        return lambda worker, chunks, block: worker.add(chunks, self._key, block, rounding)
+
+    def integers(self, high: int, *shape: int) -> torch.Tensor:
+        """int64 uniform on 0 .. high - 1; the bias of 53-bit arithmetic is below high * 2^-53."""
+        return self.uniform(*shape).mul_(high).long().clamp_(max=high - 1)
+
+    def _each(self, chunks: Sequence[torch.Tensor], draw: Draw, skipped: int = 0, of: int | None = None) -> None:
+        """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it.
+
+        They are those after the first `skipped` of `of` chunks (all of them, if None); the others are left undrawn.
+        """
+        if self.secure and self._process != os.getpid():  # a fork is a copy: both would draw the same noise
+            self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
+        first = self._block + BLOCKS * skipped
+        self._block += BLOCKS * (len(chunks) if of is None else of)
+        threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
+        self._workers.extend(Worker() for _ in range(threads - len(self._workers)))
+        places = range(len(chunks))
+        left = deque(places[i : i + _IN_A_ROW] for i in places[::_IN_A_ROW])  # safe to share between threads
+
+        def run(worker: Worker) -> None:
+            while left:
+                try:
+                    row = left.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                draw(worker, chunks[row.start : row.stop], first + row.start * BLOCKS)
+
+        # The calling thread begins at once; a helper that wakes up late finds less to do, or nothing.
+        helping = [_helpers(threads - 1).submit(run, worker) for worker in self._workers[1:threads]]
+        try:
+            run(self._workers[0])
+        finally:
+            for helper in helping:
+                if not helper.cancel():
+                    helper.result()

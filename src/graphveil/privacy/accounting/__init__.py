@@ -1,0 +1,25 @@
+"""What mechanisms cost together, and the least noise that meets a target.
+
+>>> parts = [RandomizedResponse(epsilon=4.0, classes=7), Gaussian(mu=1.2), Gaussian(mu=1.5)]
+>>> round(compose(parts).epsilon(1e-4), 2)
+12.38
+"""
+
+from graphveil.privacy.accounting.calibration import Calibration, calibrate
+from graphveil.privacy.accounting.composition import Composition, compose
+from graphveil.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian
+
+__all__ = [
+    "Calibration",
+    "Composition",
+    "Gaussian",
+    "Loss",
+    "RandomizedResponse",
+    "SampledGaussian",
+    "calibrate",
+    "compose",
+    "gaussian_delta",
+    "gaussian_epsilon",
+    "gaussian_mu",
+]

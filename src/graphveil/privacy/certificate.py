@@ -1,0 +1,309 @@
+"""The certificate: the executed plan, for machines (JSON) and for people who will never read the theory (text)."""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from typing import Any
+
+from graphveil.errors import InvalidInput
+from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
+from graphveil.privacy.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
+from graphveil.privacy.plan import (
+    Branch,
+    ClippedTraining,
+    Mechanism,
+    Plan,
+    PublicFacts,
+    Responses,
+    delta_warning,
+    mechanism_from_dict,
+    mechanism_to_dict,
+)
+from graphveil.storage.declared_types import check_declared
+
+SCHEMA = "graphveil-certificate/1"
+_LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What was protected, from whom, at what cost, and what was not.
+
+    Formal guarantee: the fit that this certificate belongs to drew noise exactly as listed in `mechanisms`, and is
+    therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`.
+
+    A plan that branches is certified as a whole: `branch` is the one that was executed, `not_executed` are the
+    mechanisms after the choice of the other one, and `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum
+    over both (docs/theory.md, section 4.5).
+    """
+
+    method: str
+    level: Level
+    epsilon: float
+    delta: float
+    rdp_epsilon: float
+    epsilon_by_kind: dict[str, float]
+    mechanisms: tuple[Mechanism, ...]
+    facts: PublicFacts
+    assumptions: tuple[str, ...]
+    not_protected: tuple[str, ...]
+    random_source: str
+    secure: bool
+    versions: dict[str, str] = field(default_factory=dict)
+    alternatives: int = 1
+    branch: Branch = "main"
+    not_executed: tuple[Mechanism, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
+        """The certificate of a plan that was executed in full (`mechanisms.Ledger.certificate` makes sure of that)."""
+        by_kind = plan.epsilon_by_kind()
+        return cls(
+            method=plan.method,
+            level=plan.level,
+            epsilon=max(by_kind.values()),
+            delta=plan.delta,
+            rdp_epsilon=plan.rdp_epsilon,
+            epsilon_by_kind={str(kind): value for kind, value in by_kind.items()},
+            mechanisms=plan.mechanisms,
+            facts=plan.facts,
+            assumptions=_public_facts(plan.facts, plan.level) + plan.assumptions,
+            not_protected=_not_protected(plan.level, plan.facts),
+            random_source=random_source,
+            secure=secure,
+            versions=library_versions(),
+            alternatives=plan.alternatives,
+            branch=plan.branch,
+            not_executed=plan.otherwise,
+        )
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What the owner of the data should think about once more."""
+        read = self.mechanisms or self.not_executed
+        found = delta_warning(self.level, self.facts, self.delta) if read else None
+        return () if found is None else (found,)
+
+    @property
+    def arithmetic(self) -> dict[str, Any]:
+        """The lattices of this plan: steps of tables (of norm 1) and gradients, on which sums are exact, and steps to
+        which each result is rounded with its noise; and how far the sampler of noise is from an ideal one."""
+        gaussian = [m for m in self.mechanisms if not isinstance(m, Responses) and m.noise > 0]
+        training = [m for m in gaussian if isinstance(m, ClippedTraining)]
+        return {
+            "table_step": table_step(1.0, self.facts.nodes),
+            "gradient_steps": {m.name: GradientLattice(m.clip, self.facts.train_nodes).step for m in training},
+            "noise_steps": {m.name: noise_step(m.noise) for m in gaussian},
+            "sampler_delta": SAMPLER_DELTA,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "schema": SCHEMA,
+            "method": self.method,
+            "level": level_to_dict(self.level),
+            "epsilon": _finite(self.epsilon),
+            "delta": self.delta,
+            "accountants": {"pld": _finite(self.epsilon), "rdp": _finite(self.rdp_epsilon)},
+            "epsilon_by_kind": {kind: _finite(value) for kind, value in self.epsilon_by_kind.items()},
+            "warnings": list(self.warnings),
+            "alternatives": self.alternatives,
+            "branch": self.branch,
+            "mechanisms": [mechanism_to_dict(mechanism) for mechanism in self.mechanisms],
+            "not_executed": [mechanism_to_dict(mechanism) for mechanism in self.not_executed],
+            "facts": {**asdict(self.facts), "found": list(self.facts.found)},
+            "assumptions": list(self.assumptions),
+            "not_protected": list(self.not_protected),
+            "arithmetic": self.arithmetic,
+            "random_source": self.random_source,
+            "secure": self.secure,
+            "versions": self.versions,
+        }
+
+    def __post_init__(self) -> None:
+        check_declared(self)
+
+    def to_json(self, indent: int | None = 2) -> str:
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> Certificate:
+        """The certificate that `to_json` wrote; strict about its schema."""
+        try:
+            data = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InvalidInput("certificate", text[:40], f"is not JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+            found = data.get("schema") if isinstance(data, dict) else data
+            raise InvalidInput("certificate schema", found, f"must be {SCHEMA}")
+        try:
+            return cls(
+                method=data["method"],
+                level=level_from_dict(data["level"]),
+                epsilon=_infinite(data["epsilon"]),
+                delta=data["delta"],
+                rdp_epsilon=_infinite(data["accountants"]["rdp"]),
+                epsilon_by_kind={kind: _infinite(value) for kind, value in data["epsilon_by_kind"].items()},
+                mechanisms=tuple(mechanism_from_dict(item) for item in data["mechanisms"]),
+                facts=PublicFacts(**data["facts"]),
+                assumptions=tuple(data["assumptions"]),
+                not_protected=tuple(data["not_protected"]),
+                random_source=data["random_source"],
+                secure=data["secure"],
+                versions=data["versions"],
+                alternatives=data.get("alternatives", 1),
+                branch=data.get("branch", "main"),
+                not_executed=tuple(mechanism_from_dict(item) for item in data.get("not_executed", ())),
+            )
+        except InvalidInput:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
+
+    def plan(self) -> Plan:
+        """The plan that this certificate claims was executed, with its other branch: recompute its epsilon to check."""
+        return Plan(
+            self.method,
+            self.level,
+            self.facts,
+            self.delta,
+            self.mechanisms,
+            otherwise=self.not_executed,
+            alternatives=self.alternatives,
+            branch=self.branch,
+        )
+
+    def __str__(self) -> str:
+        lines = ["PRIVACY CERTIFICATE", "", f"  {describe(self.level)}"]
+        if isinstance(self.level, Public):
+            lines += ["  No noise was added and no guarantee is given.", ""]
+        else:
+            lines += [f"  {_in_words(self.epsilon, self.delta)}", "", self._figures(), ""]
+            lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
+            lines += ["What private data was used for", *self._mechanism_lines(), ""]
+            if self.not_executed:
+                other = "fallback" if self.branch == "main" else "main"
+                lines += [f"What the {other} plan would have used it for after the choice"]
+                lines += [*map(_mechanism_line, self.not_executed), ""]
+        lines += ["What is assumed", *(f"  - {line}" for line in self.assumptions), ""]
+        lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
+        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
+        lines += [] if isinstance(self.level, Public) or not self.mechanisms else [self._arithmetic_line()]
+        lines += [f"Random numbers: {self.random_source}", f"Software: {versions}"]
+        return "\n".join(lines)
+
+    def _arithmetic_line(self) -> str:
+        found = self.arithmetic
+        rounded = ", ".join(f"{name} {_power(step)}" for name, step in found["noise_steps"].items())
+        steps = [f"{_power(found['table_step'])} of its bound for rows of tables"]
+        steps += [f"{_power(step)} for {name} gradients" for name, step in found["gradient_steps"].items()]
+        results = f"Results are rounded once, with their noise, to multiples of: {rounded}. " if rounded else ""
+        return (
+            f"Arithmetic: released sums are exact; every term is a multiple of {', '.join(steps)}. {results}"
+            f"The noise is within {_power(found['sampler_delta'])} of ideal noise, which is part of delta."
+        )
+
+    def _figures(self) -> str:
+        return "\n".join(
+            [
+                f"  epsilon {self.epsilon:.4g} at delta {self.delta:.3g} (method {self.method}{self._by_kind()})",
+                f"  cross-check by Rényi accounting: {self.rdp_epsilon:.4g} (looser by design)",
+            ]
+        )
+
+    def _by_kind(self) -> str:
+        if len(set(self.epsilon_by_kind.values())) == 1:
+            return ""
+        return "; " + ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in self.epsilon_by_kind.items())
+
+    def _mechanism_lines(self) -> list[str]:
+        if not self.mechanisms:
+            return ["  - nothing: the model does not read what is protected"]
+        chosen = (
+            f"  There is a main plan and a fallback plan. What the choice released led to the {self.branch} plan. The "
+            f"figures above are the larger ones of both, each at delta / {self.alternatives}."
+        )
+        return ([chosen] if self.not_executed else []) + [*map(_mechanism_line, self.mechanisms)]
+
+
+def _mechanism_line(m: Mechanism) -> str:
+    return f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
+
+
+def _power(step: float) -> str:
+    """A power of two in words."""
+    return f"2^{round(math.log2(step))}"
+
+
+def _in_words(epsilon: float, delta: float) -> str:
+    if epsilon == 0:
+        return "The model does not depend on it at all."
+    # The best test at even prior odds errs with probability (1 - delta) / (1 + e^epsilon) at least.
+    sure = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700)))
+    return (
+        f"Someone who knows everything else and has to guess between two versions of it, at even odds beforehand, "
+        f"is right with probability at most {sure:.6g}."
+    )
+
+
+def _public_facts(facts: PublicFacts, level: Level) -> tuple[str, ...]:
+    kind = "directed" if facts.directed else "undirected"
+    known = (
+        f"Public: there are {facts.nodes} nodes, {facts.train_nodes} of them (a known set) in training, "
+        f"{facts.features} features, {facts.classes} classes; the graph is declared {kind}."
+    )
+    edges = (
+        "The number of edges is not assumed to be known."
+        if facts.edges is None
+        else f"Declared: at most {facts.edges} stored edges."
+    )
+    simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
+    found = tuple(f"Treated as public, found in the data and not declared: {fact}." for fact in facts.found)
+    nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
+    return (known, *found, edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)))
+
+
+def _not_protected(level: Level, facts: PublicFacts) -> tuple[str, ...]:
+    if isinstance(level, Public):
+        return ("Anything: the model was trained without noise.",)
+    lines = []
+    if isinstance(level, Edge):
+        lines.append("Features and labels of any node; more than one edge at a time (two cost about twice epsilon).")
+        if level.unit == "directed" and not facts.directed:
+            lines.append(
+                "A connection of this undirected graph: it is stored in both directions and only one direction at a "
+                "time is protected, so a connection is exposed more than epsilon says (about 1.5 where 1 is claimed)."
+            )
+        return tuple(lines)
+    lines.append(
+        "A node's own published prediction: it is computed from the node's own features and links. Hand it to that "
+        "node only; the guarantee covers the model and the predictions of everybody else."
+    )
+    if not protects_attributes(level):
+        lines.append("Features and labels of any node.")
+    lines.append("Groups: what many nodes have in common is what a model is meant to learn.")
+    lines.append("Accuracy figures on validation or test labels, if they are published: they were not accounted for.")
+    return tuple(lines)
+
+
+def library_versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def _finite(value: float) -> float | None:
+    """JSON has no infinity: null stands for it."""
+    return value if math.isfinite(value) else None
+
+
+def _infinite(value: float | None) -> float:
+    return math.inf if value is None else float(value)

@@ -1,0 +1,268 @@
+"""How far a query can move between adjacent graphs: one function per row of docs/theory.md, nothing else.
+
+Conventions: A is 0/1 without a diagonal, row i is what node i reads, column r is who reads node r. `rows != r`
+means that the replaced node's own row is left out, as graph differential privacy allows. L2 (Frobenius) norms
+throughout. tests/privacy searches adjacent graphs for a counterexample to each.
+"""
+
+from __future__ import annotations
+
+import math
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.privacy.lattice import count_step, table_step
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes
+
+
+def embedding_group(level: Level, train_nodes: int, *, in_training: bool = True) -> int:
+    """Training rows of A (or their labels) that change: the group of a classifier that reads row i for node i.
+
+    docs/theory.md section 2, column g: edge 1 or 2, N_k k + 1, node 2D + 1 (the paper's text says D + 1, but old and
+    new neighbourhoods may be disjoint). One less when the replaced node is outside the training set.
+    """
+    rows = _changed_column_entries(level)
+    own = 0 if isinstance(level, Public | Edge) or not in_training else 1
+    return min(rows + own, train_nodes)
+
+
+def head_group(level: Level, train_nodes: int) -> int:
+    """Training rows that change when every other row of the input is already private: the node's own, or none.
+
+    docs/theory.md section 4 with the generalised composition theorem of the paper (appendix B). At edge level all rows
+    are already private and nothing is left to protect.
+    """
+    return min(0 if isinstance(level, Public | Edge) else 1, train_nodes)
+
+
+def clipped_sum(group: int, clip: float) -> float:
+    """A sum of gradients clipped to norm C, of which `group` are replaced: 2 g C, linear in g.
+
+    docs/theory.md sections 2.2 and 7.1: all g may turn from +C to -C along one direction.
+    """
+    return 2 * group * clip
+
+
+def product_rows(level: Level, row_norm: float, nodes: int) -> float:
+    """Rows != r of A W (all rows at edge level), W fixed with rows of norm at most c.
+
+    docs/theory.md section 2, last column; paper, theorems 5.3 and 5.4: c sqrt(k), c sqrt(2D).
+    """
+    return row_norm * math.sqrt(min(_changed_column_entries(level), _most_entries(level, nodes)))
+
+
+def product_full(
+    level: Level,
+    row_norm: float,
+    nodes: int,
+    *,
+    max_row_sum: int | None = None,
+    row_clip: float | None = None,
+    non_negative: bool = False,
+) -> float:
+    """All rows of A W, the replaced node's own row included.
+
+    docs/theory.md section 2, third bullet: sqrt((row r)^2 + (rows != r)^2). Row r moves by at most k c at N_k. At node
+    level a promise on row sums bounds it by 2 D' c, or sqrt(2) D' c for non-negative tables; clipping the rows of
+    A W to norm R bounds it by 2 R, or sqrt(2) R for non-negative tables, without a promise, because projection on
+    a ball does not stretch.
+    """
+    rest = product_rows(level, row_norm, nodes)
+    if isinstance(level, Public | Edge):
+        return rest
+    opposite = math.sqrt(2) if non_negative else 2.0  # two vectors of norm R are at most this times R apart
+    bounds = []
+    if isinstance(level, KNeighbor):
+        bounds.append(min(level.k, nodes - 1) * row_norm)
+    if max_row_sum is not None:
+        bounds.append(opposite * max_row_sum * row_norm)
+    if row_clip is not None:
+        bounds.append(opposite * row_clip)
+    if not bounds:
+        raise InvalidInput("max_row_sum", None, "releasing all rows at node level needs a row promise or row_clip")
+    return math.hypot(min(bounds), rest)
+
+
+def gap_hop(level: Level, max_degree: int | None, nodes: int) -> float:
+    """One hop A H of GAP, rows of H of norm at most 1 that may all depend on the node's own features.
+
+    docs/theory.md section 3; paper, theorem 5.1: edge 1 or sqrt(2); N_k (every k, 0 included) and node 2 sqrt(D),
+    attained when the D readers of r stay and its row turns round. All rows at edge level, rows != r otherwise.
+    """
+    if isinstance(level, Public):
+        return 0.0
+    if isinstance(level, Edge):
+        return math.sqrt(_changed_column_entries(level))
+    return 2 * math.sqrt(min(_promised_degree(level, max_degree), nodes - 1))
+
+
+def label_responses(level: Level) -> int:
+    """Randomised responses that a replaced node changes: its own, if labels are private (docs/theory.md section 5)."""
+    return 1 if protects_attributes(level) else 0
+
+
+def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool = True) -> float:
+    """A table with one row per node computed from that node's attributes by an already private classifier.
+
+    docs/theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (signed).
+    """
+    if not protects_attributes(level):
+        return 0.0
+    return row_norm * (math.sqrt(2) if non_negative else 2.0)
+
+
+# Neighbours up to which `neighbor_margins` counts degrees where no promise bounds them.
+COUNTED_DEGREE = 64
+# What the five sums of `neighbor_margins` move by in their units: how neighbours vote has the most to tell.
+_EMPHASIS = (0.4, 0.4, 1.0, 0.6, 0.4)
+
+
+def neighbor_margins(level: Level, train_nodes: int, *, in_training: bool = True) -> float:
+    """The five sums of `methods.choice`, in their units, together.
+
+    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing. Rounding
+    adds a step for every term that changes: those of the rows and columns of the node and of all whom it reads or who
+    read it, at most 4 (b + 1) `train_nodes` with b nodes, before and after. Bringing the sums to their units adds a
+    rounding error of float64.
+    """
+    if not protects_attributes(level) or not in_training:
+        return 0.0
+    others = level.k if isinstance(level, KNeighbor) else _changed_column_entries(level)
+    return math.hypot(*_EMPHASIS) + train_nodes * (4 * (others + 1) * count_step(train_nodes) + 2.0**-50)
+
+
+def neighbor_margin_units(level: Level) -> tuple[float, ...]:
+    """The bound of each sum over what it moves by in its unit: wrong nodes, wrong ones with shaken weights, how the
+    neighbours of wrong ones vote, with which weight, and degrees.
+
+    docs/theory.md section 5.5. N_k: 1, 1, 4 + k, 2 + k and 1 + k / 64; node level, with weights of at most 1/D: 1, 1,
+    6, 4 and 2.
+    """
+    bounds: tuple[float, ...] = (1, 1, 6, 4, 2)
+    if isinstance(level, KNeighbor):
+        bounds = (1, 1, 4 + level.k, 2 + level.k, 1 + level.k / COUNTED_DEGREE)
+    return tuple(bound / moved for bound, moved in zip(bounds, _EMPHASIS, strict=True))
+
+
+def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
+    """The three sums of `methods.choice` over groups of nodes that read the same.
+
+    docs/theory.md section 5.6: k readers and, if it is in training, the node itself change their group; each moves the
+    sums by at most 0, 6 and 3, and the node the first by 1. Rounding adds a step for every term of the groups that
+    change.
+    """
+    movers = level.k + in_training
+    rounding = train_nodes * (2 * movers * count_step(train_nodes) + 2.0**-50)
+    return math.hypot(in_training, 6 * movers, 3 * movers) + rounding
+
+
+def neighbor_label_table(level: Level, tau: float, nodes: int, *, in_training: bool = True) -> float:
+    """The one-shot table S = A^T diag(w) Y over training rows, w_i = min(1, tau / sqrt(deg_i)).
+
+    With a of the changed entries of column r appearing and b disappearing, p = w(d + 1), q = sqrt(d) (w(d) - w(d + 1)):
+
+        max_d [(a p)^2 + (tau + a q)^2] + max_d [(b p)^2 + (tau + b q)^2],   tau = 0 for r outside the training set.
+
+    Row r of S moves by the difference of two non-negative vectors of norm a p and b p; the other rows by the
+    difference of two non-negative tables of norm tau + a q and tau + b q. docs/theory.md section 5 has the case b = 0,
+    which is the largest at N_k; at node level a, b <= D. The proof is in docs/theory.md, section 5. Weights are rounded
+    down to a lattice, so each of the d entries of a row changes by at most a step more: q grows by sqrt(d) steps.
+    """
+    validate.positive("tau", tau)
+    if isinstance(level, Public):
+        return 0.0
+    if isinstance(level, Edge):
+        return (min(1.0, tau) + _rounding_of_weights(nodes)) * math.sqrt(_changed_column_entries(level))
+    own = tau if in_training else 0.0
+    if isinstance(level, KNeighbor):
+        appear, vanish = min(level.k, nodes - 1), 0
+    else:
+        changed = min(2 * level.max_degree, nodes - 1)
+        appear = min(level.max_degree, changed)
+        vanish = changed - appear
+    changes = _weight_changes(tau, nodes)
+    return math.sqrt(sum(max((rows * p) ** 2 + (own + rows * q) ** 2 for p, q in changes) for rows in (appear, vanish)))
+
+
+def sage_group(level: Level, max_degree: int | None, layers: int, train_nodes: int, *, in_training: bool = True) -> int:
+    """Training rows whose L-hop neighbourhood holds the replaced node, before or after: the group of DP-SAGE.
+
+    Daigavane et al. 2021 (arXiv:2111.15521, lemma 1) for one graph; over both graphs r has at most 2D readers at node
+    level and D + floor(k / 2) at N_k (|N| + a = |N'| + b with a + b <= k and both at most D), each read by D others.
+    """
+    return min(_sage_readers(level, max_degree, layers) + int(in_training), train_nodes)
+
+
+def sage_output(level: Level, max_degree: int | None, layers: int, nodes: int, row_norm: float) -> float:
+    """Rows != r of an L-layer network's output, every row of norm at most c: 2 c for each row that can see r."""
+    readers = min(_sage_readers(level, max_degree, layers), nodes - 1)
+    return 2 * row_norm * math.sqrt(readers)
+
+
+def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:
+    """Randomised bits that change when every entry of A is answered by randomised response.
+
+    `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit and two
+    otherwise (docs/theory.md section 6.3); N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
+    its column and any number in its row, which the promise on columns does not bound.
+    """
+    if isinstance(level, Public):
+        return 0
+    if isinstance(level, Edge):
+        return 1 if paired else _changed_column_entries(level)
+    column = min(_changed_column_entries(level), nodes - 1)
+    if paired:
+        return column
+    return column + (min(level.k, nodes - 1) if isinstance(level, KNeighbor) else nodes - 1)
+
+
+def _changed_column_entries(level: Level) -> int:
+    """Rows != r of A that change (at edge level: all rows that change)."""
+    if isinstance(level, Public):
+        return 0
+    if isinstance(level, Edge):
+        if level.unit is None:
+            raise InvalidInput("unit", None, "the edge unit is not settled; see levels.with_unit")
+        return 1 if level.unit == "directed" else 2
+    return level.k if isinstance(level, KNeighbor) else 2 * level.max_degree
+
+
+def _most_entries(level: Level, nodes: int) -> int:
+    return 2 if isinstance(level, Edge) else nodes - 1
+
+
+def _promised_degree(level: Level, max_degree: int | None) -> int:
+    """The degree promise of a node level, or the one given beside a k-neighbour level."""
+    if isinstance(level, Node):
+        return level.max_degree
+    if max_degree is None:
+        raise InvalidInput("max_degree", None, "this method needs a promise on the degree at this level")
+    return validate.count("max_degree", max_degree)
+
+
+def _sage_readers(level: Level, max_degree: int | None, layers: int) -> int:
+    validate.count("layers", layers)
+    if not isinstance(level, KNeighbor | Node):
+        raise InvalidInput("level", level, "DP-SAGE is defined at the k-neighbor and node levels")
+    degree = _promised_degree(level, max_degree)
+    direct = 2 * degree if isinstance(level, Node) else min(2 * degree, degree + level.k // 2)
+    return direct * sum(degree**hop for hop in range(layers))
+
+
+def _weight_changes(tau: float, nodes: int) -> list[tuple[float, float]]:
+    """(w(d + 1), sqrt(d) (w(d) - w(d + 1))) for each degree d that can matter.
+
+    Both fall with d once d >= tau^2, where w(d) = tau / sqrt(d); a few degrees beyond that are enough.
+    """
+
+    def weight(degree: int) -> float:
+        return min(1.0, tau / math.sqrt(degree)) if degree > 0 else 1.0
+
+    last = min(nodes - 2, math.ceil(tau**2) + 2)
+    more = _rounding_of_weights(nodes)
+    return [(weight(d + 1), math.sqrt(d) * (weight(d) - weight(d + 1)) + more) for d in range(max(last, 0) + 1)]
+
+
+def _rounding_of_weights(nodes: int) -> float:
+    """What rounding the weights of a row's entries to their lattice can add to the row's movement."""
+    return math.sqrt(nodes) * table_step(1.0, nodes)

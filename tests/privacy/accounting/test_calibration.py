@@ -1,0 +1,111 @@
+"""Calibration: never above the target, at most 0.1 % below it, and quick."""
+
+import math
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from graphveil.errors import InvalidInput
+from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, calibrate, compose
+from graphveil.privacy.accounting.calibration import least_factor
+
+DELTAS = st.sampled_from([1e-4, 1e-5, 1e-6])
+TARGETS = st.floats(0.1, 32.0)
+
+
+def trainings():
+    return st.builds(
+        SampledGaussian,
+        noise_multiplier=st.just(1.0),
+        group_size=st.sampled_from([1, 2, 6, 26, 201, 401]),
+        sampling_rate=st.sampled_from([1.0, 0.3, 0.05, 0.01, 0.002]),
+        steps=st.sampled_from([1, 100, 1000, 20_000]),
+    )
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(first=trainings(), second=trainings(), share=st.floats(0.1, 0.9), target=TARGETS, delta=DELTAS)
+def test_shares_of_a_three_part_plan(first, second, share, target, delta):
+    parts = [first, Gaussian(1.0), second]
+    shares = [share, 0.2, 1 - share]
+    start = time.process_time()
+    found = calibrate(parts, target, delta, shares=shares)
+    seconds = time.process_time() - start
+    assert 0.999 * target < found.epsilon <= target
+    # A fresh composition of what was returned costs what was said.
+    assert compose(found.losses).epsilon(delta) == pytest.approx(found.epsilon, rel=1e-12)
+    total = compose(found.losses).mu ** 2
+    for loss, part in zip(found.losses, shares, strict=True):
+        assert loss.mu**2 / total == pytest.approx(part / sum(shares), rel=1e-9)
+    assert seconds < 10, "far above the promise of 3 s, which test_calibration_is_quick measures"
+
+
+@settings(max_examples=15, deadline=None)
+@given(training=trainings(), target=TARGETS, delta=DELTAS)
+def test_one_shared_multiplier(training, target, delta):
+    found = calibrate([training, Gaussian(1.0)], target, delta)
+    assert 0.999 * target < found.epsilon <= target
+    assert found.losses[0].noise_multiplier == pytest.approx(1 / found.losses[1].mu)
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    part=st.floats(0.05, 0.9), classes=st.integers(2, 10), training=trainings(), target=st.floats(0.5, 16), delta=DELTAS
+)
+def test_responses_are_paid_for_and_kept(part, classes, training, target, delta):
+    response = RandomizedResponse(part * target, classes)
+    found = calibrate([response, training], target, delta)
+    assert found.losses[0] == response
+    assert 0.999 * target < found.epsilon <= target
+
+
+@pytest.mark.parametrize("group", [2, 26, 401])
+def test_calibration_is_quick(group):
+    parts = [SampledGaussian(1.0, group, 0.0129, 20_000), Gaussian(1.0), SampledGaussian(1.0, 1, 0.0129, 20_000)]
+    seconds = []
+    for _ in range(2):
+        start = time.process_time()
+        calibrate(parts, 16.0, 1e-5, shares=[0.5, 0.2, 0.3])
+        seconds.append(time.process_time() - start)
+    assert min(seconds) < 3
+
+
+def test_more_noise_than_needed_is_not_taken():
+    found = calibrate([SampledGaussian(1.0, 6, 0.0129, 7735)], 13.518, 1e-5)
+    assert found.losses[0].noise_multiplier == pytest.approx(5.34, rel=2e-3)
+
+
+def test_the_worst_kind_decides():
+    cheap, dear = [Gaussian(1.0)], [Gaussian(1.0), Gaussian(1.0)]
+    assert least_factor([cheap, dear], 4.0, 1e-5) == least_factor([dear], 4.0, 1e-5)
+    assert least_factor([dear, cheap], 4.0, 1e-5) == least_factor([dear], 4.0, 1e-5)
+    other = [Gaussian(3.0)]
+    assert least_factor([dear, other], 4.0, 1e-5)[0] == least_factor([other], 4.0, 1e-5)[0]
+
+
+def test_what_cannot_be_met_is_said():
+    with pytest.raises(InvalidInput, match=r"epsilon = 1\.0.*alone cost 2"):
+        calibrate([RandomizedResponse(2.0, 3)], 1.0, 1e-5)
+    with pytest.raises(InvalidInput, match=r"epsilon = 1\.0.*cannot be certified"):
+        calibrate([RandomizedResponse(2.0, 3), Gaussian(1.0)], 1.0, 1e-5)
+    with pytest.raises(InvalidInput, match="rounding"):
+        calibrate([SampledGaussian(1.0, 2, 0.01, 20_000)], 1.0, 1e-15)
+
+
+@pytest.mark.parametrize(
+    ("words", "field"),
+    [
+        ({"epsilon": 0.0, "delta": 1e-5}, "epsilon = 0.0"),
+        ({"epsilon": -1.0, "delta": 1e-5}, "epsilon = -1.0"),
+        ({"epsilon": math.inf, "delta": 1e-5}, "epsilon = inf"),
+        ({"epsilon": 1.0, "delta": 0.0}, "delta = 0.0"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta = 1.0"),
+        ({"epsilon": 1.0, "delta": 1e-5, "shares": [1.0, 2.0]}, "shares"),
+        ({"epsilon": 1.0, "delta": 1e-5, "shares": [0.0]}, "shares"),
+    ],
+)
+def test_bad_values_are_named(words, field):
+    with pytest.raises(InvalidInput, match=field):
+        calibrate([Gaussian(1.0)], **words)
