@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphveil.methods.mlp import MLP
     from graphveil.methods.sage import SAGE, RandEdge
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "DPDGC",

@@ -85,3 +85,11 @@ def device(value: object) -> str:
     if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
         raise InvalidInput("device", value, f"this machine has {torch.cuda.device_count()} CUDA devices for PyTorch")
     return str(value)
+
+
+def why_other_format(found: object, wanted: str) -> str:
+    """What to say of a file whose format is not the one that is read here."""
+    stem = wanted.rpartition("/")[0]
+    if isinstance(found, str) and found.rpartition("/")[0] == stem:
+        return f"was written by another version of graphveil (0.1.0 wrote {stem}/1), and this one reads {wanted}"
+    return f"must be {wanted}"

@@ -227,7 +227,7 @@ def test_a_record_that_is_none(small, line, message):
 
 
 def test_a_certificate_that_is_none(small):
-    lines = (small / "runs.jsonl").read_text().replace("graphveil-certificate/1", "something-else/1")
+    lines = (small / "runs.jsonl").read_text().replace("graphveil-certificate/2", "something-else/1")
     (small / "runs.jsonl").write_text(lines)
     with pytest.raises(InvalidInput, match="its certificate cannot be read"):
         write_report(small)

@@ -100,7 +100,7 @@ def _configured(path: Path, data: bytes, certificate: Certificate, device: str) 
     with decoding(path, "a configuration"), inside(path):
         config = json.loads(data)
         if config["format"] != CONFIG_FORMAT:
-            raise InvalidInput("format", config["format"], f"must be {CONFIG_FORMAT}")
+            raise InvalidInput("format", config["format"], validate.why_other_format(config["format"], CONFIG_FORMAT))
         if set(config) != {"format", "method", "params", "budget", "naming"}:
             raise InvalidInput("fields", sorted(config), "are not those of a configuration")
         if config["method"] != certificate.method:

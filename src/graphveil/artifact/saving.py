@@ -21,7 +21,7 @@ from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.levels import Public, level_to_dict
 from graphveil.storage.files import write_folder
 
-CONFIG_FORMAT = "graphveil-model/1"
+CONFIG_FORMAT = "graphveil-model/2"
 CARD, CONFIG = "public/model_card.md", "public/config.json"
 STATE, NODES = "owner/state.safetensors", "owner/nodes.json"
 NAMING, GRAPH = "owner/naming.json", "owner/graph.json"

@@ -25,7 +25,7 @@ from graphveil.storage.checksummed import check_rendered, parse_signed, render_s
 from graphveil.storage.decoding import decoding
 from graphveil.storage.files import replace_file
 
-FORMAT = "graphveil-sharded-checkpoint/1"
+FORMAT = "graphveil-sharded-checkpoint/2"
 _RANK = re.compile(r"rank-(\d{4})")
 _GENERATION = re.compile(r"generation-\d+\.json|\.generation-\d+\.json-\w+")
 

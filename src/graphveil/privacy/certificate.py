@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import Any
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.privacy.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
@@ -25,7 +26,9 @@ from graphveil.privacy.plan import (
 )
 from graphveil.storage.declared_types import check_declared
 
-SCHEMA = "graphveil-certificate/1"
+SCHEMA = "graphveil-certificate/2"
+# Results of version 0.1.0 can still be looked at; its artifacts are not loaded.
+_READABLE = (SCHEMA, "graphveil-certificate/1")
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
 
 
@@ -137,9 +140,9 @@ class Certificate:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise InvalidInput("certificate", text[:40], f"is not JSON: {error}") from None
-        if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        if not isinstance(data, dict) or data.get("schema") not in _READABLE:
             found = data.get("schema") if isinstance(data, dict) else data
-            raise InvalidInput("certificate schema", found, f"must be {SCHEMA}")
+            raise InvalidInput("certificate schema", found, validate.why_other_format(found, SCHEMA))
         try:
             return cls(
                 method=data["method"],

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 
 
@@ -22,7 +23,7 @@ def parse_signed(form: str, data: bytes) -> dict[str, Any]:
     body = json.loads(data)
     if not isinstance(body, dict) or body.get("format") != form:
         found = body.get("format") if isinstance(body, dict) else body
-        raise InvalidInput("format", found, f"must be {form}")
+        raise InvalidInput("format", found, validate.why_other_format(found, form))
     return body
 
 

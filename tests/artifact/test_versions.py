@@ -1,0 +1,29 @@
+"""What another version has written is refused with a word about its version."""
+
+import json
+
+import pytest
+
+from graphveil.artifact import load
+from graphveil.checkpoint.state import State
+from graphveil.errors import InvalidInput
+from graphveil.privacy.certificate import Certificate
+from graphveil.storage.checksummed import render_signed
+
+
+def test_an_artifact(tmp_path):
+    (tmp_path / "manifest.json").write_bytes(render_signed("graphveil-artifact/1", {"files": {}}))
+    with pytest.raises(InvalidInput, match="another version of graphveil"):
+        load(tmp_path)
+
+
+def test_a_checkpoint():
+    with pytest.raises(InvalidInput, match="another version of graphveil"):
+        State.parse(render_signed("graphveil-checkpoint/1", {}))
+
+
+def test_a_certificate_of_a_later_version():
+    with pytest.raises(InvalidInput, match="another version of graphveil"):
+        Certificate.from_json(json.dumps({"schema": "graphveil-certificate/3"}))
+    with pytest.raises(InvalidInput, match="must be graphveil-certificate/2"):
+        Certificate.from_json(json.dumps({"schema": "something"}))
