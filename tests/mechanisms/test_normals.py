@@ -204,8 +204,30 @@ def test_values_meet_the_noise_exactly(arithmetic, steps):
     assert float(values[0]) == float(whole + round(float(rest[0]) / ROUNDING.step)) * ROUNDING.step
 
 
-def built(folder, *flags):
-    source = Path(normals.__file__).with_name("normals.c")
+def test_a_zero_has_no_sign(arithmetic):
+    """Of two zeros the negative one would say that the value was negative, and rounded to zero itself."""
+    values = torch.full((CHUNK,), -ROUNDING.step / 4, dtype=torch.float64)
+    zeros = 0
+    for seed in range(8):
+        found = values.clone()
+        arithmetic.add(random_words(CHUNK, seed), found, ROUNDING)
+        zeros += int((found == 0).sum())
+        assert not bool(((found == 0) & found.signbit()).any())
+    assert zeros > 20
+
+
+@needs_compiler
+def test_a_library_that_keeps_the_sign_of_zeros_is_not_used(tmp_path, monkeypatch):
+    source = Path(normals.__file__).with_name("normals.c").read_text()
+    assert source.count(" * step + 0.0;") == 2
+    (tmp_path / "normals.c").write_text(source.replace(" * step + 0.0;", " * step;"))
+    older = built(tmp_path, source=tmp_path / "normals.c")
+    monkeypatch.setattr(normals, "load", lambda path: older)
+    with pytest.warns(UserWarning, match="disagrees"):
+        assert normals.compiled_library.__wrapped__() is None
+
+
+def built(folder, *flags, source=Path(normals.__file__).with_name("normals.c")):
     command = [*CC, "-O3", "-fno-math-errno", "-shared", "-fPIC", *flags, str(source), "-o", str(folder / "normals.so")]
     subprocess.run(command, check=True, capture_output=True)
     return normals.load(str(folder / "normals.so"))
