@@ -17,6 +17,7 @@ from graphveil.mechanisms import NoiseSource, lane, normals
 from graphveil.mechanisms.keystream import CHUNK
 from graphveil.mechanisms.normals import NORMAL_ERROR, CompiledNormals, OpenPair, Rounding, TorchNormals, settle
 
+SOURCE = Path(normals.__file__).with_name("normals.c")
 CC = (sysconfig.get_config_var("CC") or "cc").split()
 SIZES = [0, 1, 2, 3, 7, 1000, 4097, CHUNK - 1, CHUNK + 1, 200_001]
 ROUNDING = Rounding(std=1.7, step=2.0**-10)
@@ -218,7 +219,7 @@ def test_a_zero_has_no_sign(arithmetic):
 
 @needs_compiler
 def test_a_library_that_keeps_the_sign_of_zeros_is_not_used(tmp_path, monkeypatch):
-    source = Path(normals.__file__).with_name("normals.c").read_text()
+    source = SOURCE.read_text()
     assert source.count(" * step + 0.0;") == 2
     (tmp_path / "normals.c").write_text(source.replace(" * step + 0.0;", " * step;"))
     older = built(tmp_path, source=tmp_path / "normals.c")
@@ -227,7 +228,7 @@ def test_a_library_that_keeps_the_sign_of_zeros_is_not_used(tmp_path, monkeypatc
         assert normals.compiled_library.__wrapped__() is None
 
 
-def built(folder, *flags, source=Path(normals.__file__).with_name("normals.c")):
+def built(folder, *flags, source=SOURCE):
     command = [*CC, "-O3", "-fno-math-errno", "-shared", "-fPIC", *flags, str(source), "-o", str(folder / "normals.so")]
     subprocess.run(command, check=True, capture_output=True)
     return normals.load(str(folder / "normals.so"))

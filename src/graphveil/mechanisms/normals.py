@@ -229,7 +229,8 @@ def compiled_library() -> ctypes.CDLL | None:
     words = torch.arange(1, 2**7 + 1).mul_(0x1E3779B97F4A7C15)  # spread over all 64 bits
     rounding = Rounding(std=1.0, step=2.0**-10)
     found, expected = torch.linspace(-3, 3, 2 * len(words), dtype=torch.float64).view(2, -1)
-    words[-1] = 2**50 + 2**34  # a quarter turn and a little more: with the next line, what is rounded to zero is negative
+    # The angle is a little more than a quarter turn, so that the sum is negative and rounded to zero.
+    words[-1] = 2**50 + 2**34
     found[len(words) // 2 - 1] = -rounding.step / 4
     expected.copy_(found)
     left = [
