@@ -32,6 +32,14 @@ def positive(field: str, value: object) -> float:
     return number
 
 
+def scale(field: str, value: object) -> float:
+    """A positive number of which float32 holds all multiples and parts that occur, and so do their squares."""
+    number = positive(field, value)
+    if not 1e-12 <= number <= 1e12:
+        raise InvalidInput(field, value, "must lie between 1e-12 and 1e12")
+    return number
+
+
 def non_negative(field: str, value: object) -> float:
     """A finite number of at least 0."""
     number = real(field, value)

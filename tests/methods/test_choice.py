@@ -1,12 +1,14 @@
 """The rule by which a graph pays: what is heard of neighbours, what features would gain, and the released sums."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 from scipy.special import ndtr
 
 import graphveil as gv
-from graphveil.methods.choice import neighbors_pay, shaken
+from graphveil.methods.choice import exact_sums, neighbors_pay, shaken
 from graphveil.methods.plans import make_plan
 from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
 from graphveil.privacy.plan import PublicFacts
@@ -84,3 +86,10 @@ def test_shaken_copies_leave_the_model_as_it_was():
     # Each logit moves by 5 weights and a bias.
     moved = torch.cat([each - before for each in copies]).pow(2).mean()
     assert moved == pytest.approx(0.01 * 6, rel=0.6)
+
+
+def test_released_sums_keep_the_digits_of_float64():
+    """Rounded to float32 they would move by more than the sensitivity allows for: 2^-50 for each training node."""
+    nodes = 1_000_001
+    (found,) = exact_sums([np.full(nodes, 0.3)], nodes).tolist()
+    assert abs(Fraction(found) - nodes * Fraction(0.3)) < nodes * Fraction(2) ** -40

@@ -161,6 +161,7 @@ def test_new_nodes_need_a_finished_release(graph):
         ({"features": np.full((3, 8), np.nan)}, "finite"),
         ({"neighbors": [[0], [1]]}, "ids"),
         ({"neighbors": [[0, 0], [1], []]}, "names a node twice"),
+        ({"neighbors": [torch.tensor([0, 0]), [1], []]}, "names a node twice"),
         ({"neighbors": [[500], [1], []]}, "nodes = 500"),
         ({"ids": ["a", "a", "b"]}, "unique"),
         ({"ids": ["a", " a", "b"]}, "unique"),

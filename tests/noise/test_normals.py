@@ -18,6 +18,7 @@ from graphveil.noise import worker as worker
 from graphveil.noise.keystream import CHUNK
 from graphveil.noise.normals import NORMAL_ERROR, CompiledNormals, OpenPair, Rounding, TorchNormals, settle
 
+SOURCE = Path(normals.__file__).with_name("normals.c")
 CC = (sysconfig.get_config_var("CC") or "cc").split()
 SIZES = [0, 1, 2, 3, 7, 1000, 4097, CHUNK - 1, CHUNK + 1, 200_001]
 ROUNDING = Rounding(std=1.7, step=2.0**-10)
@@ -205,8 +206,30 @@ def test_values_meet_the_noise_exactly(arithmetic, steps):
     assert float(values[0]) == float(whole + round(float(rest[0]) / ROUNDING.step)) * ROUNDING.step
 
 
-def built(folder, *flags):
-    source = Path(normals.__file__).with_name("normals.c")
+def test_a_zero_has_no_sign(arithmetic):
+    """Of two zeros the negative one would say that the value was negative, and rounded to zero itself."""
+    values = torch.full((CHUNK,), -ROUNDING.step / 4, dtype=torch.float64)
+    zeros = 0
+    for seed in range(8):
+        found = values.clone()
+        arithmetic.add(random_words(CHUNK, seed), found, ROUNDING)
+        zeros += int((found == 0).sum())
+        assert not bool(((found == 0) & found.signbit()).any())
+    assert zeros > 20
+
+
+@needs_compiler
+def test_a_library_that_keeps_the_sign_of_zeros_is_not_used(tmp_path, monkeypatch):
+    source = SOURCE.read_text()
+    assert source.count(" * step + 0.0;") == 2
+    (tmp_path / "normals.c").write_text(source.replace(" * step + 0.0;", " * step;"))
+    older = built(tmp_path, source=tmp_path / "normals.c")
+    monkeypatch.setattr(normals, "load", lambda path: older)
+    with pytest.warns(UserWarning, match="disagrees"):
+        assert normals.compiled_library.__wrapped__() is None
+
+
+def built(folder, *flags, source=SOURCE):
     command = [*CC, "-O3", "-fno-math-errno", "-shared", "-fPIC", *flags, str(source), "-o", str(folder / "normals.so")]
     subprocess.run(command, check=True, capture_output=True)
     return normals.load(str(folder / "normals.so"))

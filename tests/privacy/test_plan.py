@@ -375,3 +375,20 @@ def test_features_get_less_beside_labels_where_many_nodes_train(train_nodes, sha
 )
 def test_the_table_of_a_directed_graph_follows_the_level(level, table):
     assert Settings(table="auto").table_at(level, directed=True) == table
+
+
+@pytest.mark.parametrize("field", ["clip", "row_norm", "tau"])
+@pytest.mark.parametrize("value", [1e-45, 1e39, 1e200])
+def test_a_scale_whose_lattice_float32_cannot_hold_is_refused(field, value):
+    """A table of norm 1e-45 would be rounded to 1.4e-45, one of norm 1e39 to infinity."""
+    with pytest.raises(InvalidInput, match=f"{field} = .*: must lie between 1e-12 and 1e12"):
+        Settings(**{field: value})
+
+
+def test_responses_that_rounding_would_break_are_refused_before_anything_is_drawn():
+    tiny = Settings(table="labels", response_epsilon=1e-12)
+    with pytest.raises(InvalidInput, match="response_epsilon = 1e-12: is less than"):
+        make_plan("dpdgc", KNeighbor(1), PHOTO, epsilon=8.0, settings=tiny)
+    many = replace(PHOTO, nodes=10**6, train_nodes=10**6, classes=20_000)
+    with pytest.raises(InvalidInput, match="classes = 20000: are more than responses can have, 16384"):
+        make_plan("dpdgc", KNeighbor(1), many, epsilon=8.0, settings=Settings(table="labels"))

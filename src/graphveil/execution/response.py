@@ -7,6 +7,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.noise.source import NoiseSource
 from graphveil.privacy.accounting import RandomizedResponse
+from graphveil.privacy.lattice import MOST_CLASSES
 
 # The truth is told this much less often than planned. That covers the 52 bits of a uniform number: they change no
 # probability by more than a part in 2^37 of it, for up to 2^14 classes.
@@ -19,8 +20,8 @@ def randomized_response(symbols: torch.Tensor, loss: RandomizedResponse, source:
     Formal guarantee (docs/theory.md, section 8.5): pure `loss.epsilon`-DP for each entry of `symbols`, rounding
     included, for epsilon of at least 2^-34 and up to 2^14 classes.
     """
-    if loss.classes > 2**14:
-        raise InvalidInput("classes", loss.classes, "are more than responses can have, 16384")
+    if loss.classes > MOST_CLASSES:
+        raise InvalidInput("classes", loss.classes, f"are more than responses can have, {MOST_CLASSES}")
     if not within(symbols, loss.classes):
         raise InvalidInput("symbols", int(symbols.max()), f"must lie in 0 .. {loss.classes - 1}")
     shape = tuple(symbols.shape)

@@ -63,7 +63,8 @@ def row_sums(
     library = compiled_library() if table.device.type == "cpu" else None
     if library is None:
         return out.copy_(_by_torch(starts, columns, values, table))
-    _by_library(library, starts.contiguous(), columns.contiguous(), values, table.contiguous(), out)
+    entries = None if values is None else values.contiguous()
+    _by_library(library, starts.contiguous(), columns.contiguous(), entries, table.contiguous(), out)
     return out
 
 

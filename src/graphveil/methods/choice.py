@@ -82,7 +82,8 @@ def neighbor_margins(
 def exact_sums(terms: Sequence[np.ndarray], train_nodes: int) -> torch.Tensor:
     """The sum of each array, whose sizes add up to `train_nodes` at most: rounded towards zero, then added in int64."""
     step = count_step(train_nodes)
-    return torch.tensor([float(np.trunc(each / step).astype(np.int64).sum()) * step for each in terms]).double()
+    sums = [float(np.trunc(each / step).astype(np.int64).sum()) * step for each in terms]
+    return torch.tensor(sums, dtype=torch.float64)
 
 
 def co_reader_margins(data: Inputs, opinions: torch.Tensor) -> torch.Tensor:

@@ -318,11 +318,11 @@ class NodeClassifier:
             raise InvalidInput("features", "NaN or infinite", "must be finite")
         if len(neighbors) != len(ids) or len(set(ids)) != len(ids):
             raise InvalidInput("ids", len(ids), f"must be unique and as many as neighbor lists, {len(neighbors)}")
-        for row in neighbors:
-            if len(set(row)) != len(row):
-                raise InvalidInput("neighbors", list(row), "names a node twice")
         columns = _index([j for row in neighbors for j in row], facts.nodes).numpy()
         starts = np.cumsum([0, *(len(row) for row in neighbors)])
+        for row in np.split(columns, starts[1:-1]):  # as numbers: tensors that hold the same one are not equal
+            if len(np.unique(row)) < len(row):
+                raise InvalidInput("neighbors", row.tolist(), "names a node twice")
         return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
 
     def _count_readers(self, rows: sp.csr_array, releases: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.methods.signal_to_noise import heard
 from graphveil.privacy import sensitivity
+from graphveil.privacy.lattice import LEAST_RESPONSE, MOST_CLASSES
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
 from graphveil.privacy.plan import (
     ByKind,
@@ -72,8 +73,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.steps is not None:
             validate.count("steps", self.steps)
-        validate.positive("clip", self.clip)
-        validate.positive("row_norm", self.row_norm)
+        validate.scale("clip", self.clip)
+        validate.scale("row_norm", self.row_norm)
         validate.count("hops", self.hops)
         validate.count("layers", self.layers)
         if self.batch_size is not None:
@@ -87,7 +88,7 @@ class Settings:
         if self.response_epsilon is not None:
             validate.positive("response_epsilon", self.response_epsilon)
         if self.tau is not None:
-            validate.positive("tau", self.tau)
+            validate.scale("tau", self.tau)
 
     def table_at(self, level: Level, directed: bool) -> str:
         """The table that `auto` stands for, by public facts alone.
@@ -299,6 +300,10 @@ def _parts_of_budget(parts: Sequence[str], train_nodes: int) -> tuple[float, flo
 def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
     changed = sensitivity.label_responses(level)
     each = settings.response_epsilon or _response_epsilon(facts.train_nodes, epsilon or 4.0)
+    if changed and each < LEAST_RESPONSE:
+        raise InvalidInput("response_epsilon", each, f"is less than responses can keep to, {LEAST_RESPONSE:.2g}")
+    if changed and facts.classes > MOST_CLASSES:
+        raise InvalidInput("classes", facts.classes, f"are more than responses can have, {MOST_CLASSES}")
     found = Responses("labels", ByKind(changed, 0), each, facts.classes, "docs/theory.md section 5.1")
     return [found] if changed else []
 

@@ -136,10 +136,10 @@ typedef struct {
  * (count + 1) / 2 words of radii and then as many of angles; an odd count leaves one normal unused.
  *
  * value / step is split into an integer and a rest, both exact, so only the rest meets the normal, and the two integers
- * are added at the end. A pair is left open, for exact arithmetic elsewhere, if one of its two sums is further than
- * `clear` from the nearest integer, so that the last bits of the normal could decide, or if u < 2^-20 or u >= 1 - 2^-20,
- * where neighbouring u give normals that are far apart. Returns how many pairs are open, or -1 if there is no room for
- * them.
+ * are added at the end. Then 0 is added, which makes one zero of both: the sign of a zero would tell that of the value.
+ * A pair is left open, for exact arithmetic elsewhere, if one of its two sums is further than `clear` from the nearest
+ * integer, so that the last bits of the normal could decide, or if u < 2^-20 or u >= 1 - 2^-20, where neighbouring u
+ * give normals that are far apart. Returns how many pairs are open, or -1 if there is no room for them.
  *
  * Some pairs at a time, in the nearest cache: two short loops keep more of their rounds under way than one long loop, in
  * which a round waits for its own division, series and root. The sign bit of `doubtful` collects what must be looked
@@ -173,8 +173,8 @@ typedef struct {
                 const double squares = off_x * off_x > off_y * off_y ? off_x * off_x : off_y * off_y;    \
                 away[i] = squares;                                                                       \
                 doubtful |= as_bits(clear) - as_bits(squares);                                           \
-                x[i] = (steps_x + near_x) * step;                                                        \
-                y[i] = (steps_y + near_y) * step;                                                        \
+                x[i] = (steps_x + near_x) * step + 0.0;                                                  \
+                y[i] = (steps_y + near_y) * step + 0.0;                                                  \
             }                                                                                            \
             for (size_t i = 0; (doubtful & SIGN) && i < here; i++) {                                     \
                 if (away[i] <= clear && ((u[i] + EDGE) & MANTISSA) >= 2 * EDGE)                          \

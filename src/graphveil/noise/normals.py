@@ -130,7 +130,8 @@ class TorchNormals:
         chosen = sorted({*open_places.tolist(), *at_edge.nonzero().flatten().tolist()})
         both = [place for pair in chosen for place in (pair, half + pair) if place < count]
         before = values[both]
-        torch.add(steps, nearest, out=values).mul_(rounding.step)
+        # The sign of a zero would tell that of the value: adding 0 makes one zero of both.
+        torch.add(steps, nearest, out=values).mul_(rounding.step).add_(0.0)
         values[both] = before
         return [OpenPair(0, pair, int(kept[pair]), int(kept[half + pair])) for pair in chosen]
 
@@ -228,12 +229,15 @@ def compiled_library() -> ctypes.CDLL | None:
     words = torch.arange(1, 2**7 + 1).mul_(0x1E3779B97F4A7C15)  # spread over all 64 bits
     rounding = Rounding(std=1.0, step=2.0**-10)
     found, expected = torch.linspace(-3, 3, 2 * len(words), dtype=torch.float64).view(2, -1)
+    # The angle is a little more than a quarter turn, so that the sum is negative and rounded to zero.
+    words[-1] = 2**50 + 2**34
+    found[len(words) // 2 - 1] = -rounding.step / 4
     expected.copy_(found)
     left = [
         CompiledNormals(library).add(words.clone(), found, rounding),
         TorchNormals().add(words.clone(), expected, rounding),
     ]
-    if left[0] != left[1] or not torch.equal(found, expected):
+    if left[0] != left[1] or not torch.equal(found.view(torch.int64), expected.view(torch.int64)):
         warnings.warn("the compiled noise arithmetic disagrees with torch's, which is used", stacklevel=2)
         return None
     return library

@@ -21,6 +21,8 @@ _NOISE = 2.0**-10
 OUTWARD = 1 + 2.0**-40
 # How far the sampler of noise is from an ideal one, in total variation, for all that one fit can draw (2^70 pairs).
 SAMPLER_DELTA = 2.0**-100
+# The epsilon of randomised responses that 52 bits can keep to, and the classes that they can have.
+LEAST_RESPONSE, MOST_CLASSES = 2.0**-34, 2**14
 
 
 def bits_of(count: float) -> int:
