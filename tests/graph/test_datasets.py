@@ -76,7 +76,7 @@ def test_the_root_is_only_read(data_root: Path, tmp_path: Path, monkeypatch: pyt
     cold = load_dataset("cora", tmp_path / "root")
     warm = load_dataset("cora", tmp_path / "root")
     assert sorted(tmp_path.joinpath("root").rglob("*")) == before
-    assert torch.equal(cold.features, warm.features)
+    assert (cold.features != warm.features).nnz == 0
     assert np.array_equal(cold.indices, warm.indices)
     (cached,) = (tmp_path / "cache" / "graphs").iterdir()
     cached.write_bytes(b"damaged")

@@ -16,7 +16,7 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.rows import ROWS_AT_ONCE, ShardedLinear, ShardedRows
 from graphveil.distributed.shard import Shard
 from graphveil.graph import Graph
-from graphveil.methods.estimator import _DENSE, Inputs
+from graphveil.methods.estimator import Inputs
 from graphveil.methods.training import Target
 
 
@@ -70,20 +70,13 @@ class ShardedInputs(Inputs):
 
     def __init__(self, shard: Shard, group: Group, device: str) -> None:
         self._group = group
-        super().__init__(cast(Graph, shard), sp.csr_array((0, 0)), device, self._sparse(shard.features))
+        super().__init__(cast(Graph, shard), sp.csr_array((0, 0)), device)
         self.nodes = shard.span.count
         ones = np.ones(len(shard.indices), np.float32)
         matrix = sp.csr_array((ones, shard.indices, shard.indptr), shape=(shard.num_nodes, shard.span.count))
         self.adjacency = ShardedRows(matrix, shard.layout, group, device)
         own = self.target
         self.target = ShardedTarget(own.labels, own.train, own.validation, group)
-
-    def _sparse(self, features: torch.Tensor | sp.csr_array) -> bool | None:
-        """Whether features are mostly empty, which is asked of all rows: layers must be the same everywhere."""
-        if not isinstance(features, torch.Tensor):
-            return None
-        filled, entries = self._group.total(torch.tensor([int(features.count_nonzero()), features.numel()])).tolist()
-        return bool(filled <= _DENSE * entries)
 
     def feature_neighbors(self) -> torch.Tensor:
         """Nobody's: to compare features with those of other processes' nodes would send these around."""

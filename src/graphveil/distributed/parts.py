@@ -1,7 +1,7 @@
 """A graph as a folder of parts, of which each process reads its own and no other.
 
     GRAPH/
-      graph.json                {"format": "graphveil-parts/1", "name", "directed", "classes", "starts"}
+      graph.json                {"format": "graphveil-parts/1", "name", "directed", "classes", "starts"}, also "sparse"
       names.parquet             id, name: what the nodes are called, if they are not called by their numbers; optional
       part-NNNNN/nodes.parquet  id, label, split, and numeric feature columns, the same in the same order in all parts
       part-NNNNN/edges.parquet  source, target: the edges whose target is one of these nodes
@@ -92,7 +92,7 @@ def read_part(path: Path, group: Group) -> Shard:
         rank=group.rank,
         indptr=matrix.indptr,
         indices=matrix.indices,
-        features=own["features"],
+        features=sp.csr_array(own["features"].numpy()) if declared.get("sparse") else own["features"],
         labels=own["labels"],
         train_mask=own["train_mask"],
         val_mask=own["val_mask"],
@@ -116,6 +116,7 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
     classes: list[Any] = list(graph.class_names) if graph.class_names else list(range(graph.num_classes))
     split, columns = split_names(graph), sp.csc_array(graph.reads("out"))
     declared = {"format": FORMAT, "name": graph.name, "directed": graph.directed, "classes": classes, "starts": starts}
+    declared["sparse"] = bool(sp.issparse(graph.features))
     if graph.found != Found():
         declared["found"] = graph.found.to_dict()
     try:
@@ -159,7 +160,9 @@ def _checked(declared: Any) -> dict[str, Any]:
     for key in _KEYS:
         if key not in declared:
             raise InvalidInput("key", key, "is missing")
-    declared = check_declarations(declared, (*_KEYS, "found"))
+    declared = check_declarations(declared, (*_KEYS, "found", "sparse"))
+    if not isinstance(declared.get("sparse", False), bool):
+        raise InvalidInput("sparse", declared["sparse"], "must be true or false")
     starts = declared["starts"]
     rising = isinstance(starts, list) and all(type(start) is int for start in starts) and len(starts) > 1
     if not rising or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):

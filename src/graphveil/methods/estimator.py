@@ -36,8 +36,6 @@ from graphveil.privacy.plan import Plan, PublicFacts
 if TYPE_CHECKING:
     from graphveil.checkpoint import Checkpoint
 
-# Above this part of non-zero entries a dense product is the faster one.
-_DENSE = 0.15
 # The default of a field that has to be given.
 _MISSING: Any = None
 # Methods that learn something on a graph without features.
@@ -514,13 +512,15 @@ class Inputs:
 
 
 def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
-    """Features as rows of a linear layer; mostly empty ones go through sparse products, which is only faster."""
+    """Features as rows of a linear layer: as the graph stores them, sparse or dense, or as `sparse` says.
+
+    How they are stored is the owner's choice. To measure how many entries are filled would let one node's features
+    decide by which routine the others' are multiplied, and that shows in the last bits.
+    """
     found = graph.features
     if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
         return torch.zeros(int(found.shape[0]), 0, device=device)
     if isinstance(found, torch.Tensor):
-        if sparse is None:
-            sparse = int(found.count_nonzero()) <= _DENSE * found.numel()
         return SparseRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
     return SparseRows(found, device) if sparse is not False else _dense(found.toarray()).to(device)
 

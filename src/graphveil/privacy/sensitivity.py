@@ -258,11 +258,14 @@ def _weight_changes(tau: float, nodes: int) -> list[tuple[float, float]]:
     def weight(degree: int) -> float:
         return min(1.0, tau / math.sqrt(degree)) if degree > 0 else 1.0
 
-    last = min(nodes - 2, math.ceil(tau**2) + 2)
+    last = max(0, min(nodes - 2, math.ceil(tau**2) + 2))
+    first = max(0, min(last, math.floor(tau**2) - 2))  # before, all weights are 1, as they are at 0
     more = _rounding_of_weights(nodes)
-    return [(weight(d + 1), math.sqrt(d) * (weight(d) - weight(d + 1)) + more) for d in range(max(last, 0) + 1)]
+    degrees = {0, *range(first, last + 1)}
+    return [(weight(d + 1), math.sqrt(d) * (weight(d) - weight(d + 1)) + more) for d in degrees]
 
 
 def _rounding_of_weights(nodes: int) -> float:
-    """What rounding the weights of a row's entries to their lattice can add to the row's movement."""
-    return math.sqrt(nodes) * table_step(1.0, nodes)
+    """What rounding the weights of a row's entries can add to the row's movement: a step of their lattice each, and
+    the part in 10^12 by which they are lowered before, so that no rounding lifts them."""
+    return math.sqrt(nodes) * (table_step(1.0, nodes) + 1e-12)
