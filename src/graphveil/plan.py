@@ -24,6 +24,8 @@ Branch = Literal["main", "fallback"]
 BRANCHES: tuple[Branch, ...] = ("main", "fallback")
 
 LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
+# Shares are relative to each other; beyond this, noise leaves the range of floats.
+LARGEST_SHARE = 1e9
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,9 @@ class Plan:
             if mechanism.name not in shares:
                 raise InvalidInput("shares", dict(shares), f"has no share for {mechanism.name}")
             share = validate.positive(f"share of {mechanism.name}", shares[mechanism.name])
+            if not 1 / LARGEST_SHARE <= share <= LARGEST_SHARE:
+                why = f"must lie between {1 / LARGEST_SHARE:g} and {LARGEST_SHARE:g}"
+                raise InvalidInput(f"share of {mechanism.name}", share, why)
             scaled.append(mechanism.scaled(mu / math.sqrt(share)))
         return replace(self, mechanisms=tuple(scaled))
 

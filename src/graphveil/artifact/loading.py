@@ -29,6 +29,7 @@ from graphveil.artifact.saving import (
 )
 from graphveil.artifact.tensors import restore
 from graphveil.certificate import Certificate
+from graphveil.declared import check_declared
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.decoding import decoding, inside
@@ -114,7 +115,9 @@ def _configured(path: Path, data: bytes, certificate: Certificate, device: str) 
             raise InvalidInput("level", config["params"]["level"], "is not the certificate's")
         validate.count("hidden", params["hidden"])
         budget = math.inf if config["budget"] is None else validate.real("budget", config["budget"])
-        return cls(**params, device=device), budget
+        model = cls(**params, device=device)
+        check_declared(model)
+        return model, budget
 
 
 def _tensors(path: Path, data: bytes) -> dict[str, torch.Tensor]:
