@@ -5,6 +5,7 @@ import random
 import shutil
 
 import pytest
+from graphveil.privacy.certificate import Certificate
 
 import graphveil as gv
 from artifact.cases import GRAPH, NEW, fitted
@@ -96,6 +97,41 @@ def test_every_field(whole, tmp_path, file):
                 check_one_line(f"{file}: {at} = {str(new)[:40]!r}", look, folder)
             tried += 1
     assert tried > 10
+
+
+def k_of_five(certificate, config):
+    certificate["level"]["k"] = config["params"]["level"]["k"] = 5
+
+
+def small_release(certificate, config):
+    release = next(m for m in certificate["mechanisms"] if m["name"] == "release")
+    release["std"] /= 10
+    release["sensitivity"] = {kind: value / 10 for kind, value in release["sensitivity"].items()}
+
+
+FALSE = {
+    "a k beyond its noise": (k_of_five, "sensitivity (training) of release is not 2.23607"),
+    "a release that moves less": (small_release, "sensitivity (training) of release is not 1"),
+    "longer rows": (lambda _, config: config["params"].update(row_norm=2.0), "sensitivity (training) of release"),
+    "no assumptions": (lambda certificate, _: certificate.update(assumptions=[]), "assumptions are not those"),
+    "no exceptions": (lambda certificate, _: certificate.update(not_protected=[]), "not_protected are not those"),
+    "a warning": (lambda certificate, _: certificate.update(warnings=["no"]), "its warnings or its arithmetic"),
+}
+
+
+@pytest.mark.parametrize("name", FALSE)
+def test_a_claim_that_the_settings_do_not_give_is_a_problem(tmp_path, name):
+    change, words = FALSE[name]
+    folder = tmp_path / "run"
+    fitted().save(folder)
+    assert verify(folder, audits=False).ok
+    files = {file: json.loads((folder / file).read_text()) for file in ("certificate.json", "public/config.json")}
+    change(*files.values())
+    for file, data in files.items():
+        reseal(folder, file, json.dumps(data).encode())
+    text = str(Certificate.from_json((folder / "certificate.json").read_text()))
+    reseal(folder, "certificate.txt", text.encode())
+    assert any(words in problem for problem in verify(folder, audits=False).problems)
 
 
 @pytest.fixture(scope="module")

@@ -131,6 +131,7 @@ def test_what_train_writes_is_verified(trained, name):
         ("auto", gv.Node(9), {}),
         ("gap", gv.KNeighbor(2), {"max_degree": 9, "hops": 3}),
         ("gap", gv.Node(9), {}),
+        ("gap", gv.Edge("directed"), {}),
         ("dp-sage", gv.Node(9), {}),
         ("mlp", gv.KNeighbor(1), {"batch_size": 30}),
         ("mlp", gv.Edge("undirected"), {}),

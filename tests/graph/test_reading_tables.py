@@ -420,3 +420,12 @@ def test_tables_there_and_back(tmp_path_factory: pytest.TempPathFactory, graph: 
     assert (back.node_ids is None) == (graph.node_ids is None)
     if back.node_ids is not None and graph.node_ids is not None:
         assert back.node_ids.tolist() == graph.node_ids.tolist()
+
+
+def test_one_word_does_not_make_text_of_true_and_false(tmp_path):
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    (tmp_path / "nodes.csv").write_text("id,member\n0,true\n1,false\n2,true\n")
+    assert read_graph(tmp_path).num_features == 1
+    (tmp_path / "nodes.csv").write_text("id,member\n0,true\n1,maybe\n2,true\n")
+    with pytest.raises(InvalidInput, match=r"row 2, column 'member' = 'maybe': is not true or false"):
+        read_graph(tmp_path)

@@ -87,11 +87,30 @@ def test_the_directed_unit_on_an_undirected_graph_is_flagged():
     assert not any("both directions" in line for line in fine.not_protected)
 
 
+def test_no_sentence_claims_what_the_method_does_not_do():
+    answered = execute(make_plan("randedge", Edge("directed"), FACTS, epsilon=1.0))  # one answer for both directions
+    unread = execute(make_plan("mlp", Edge("directed"), FACTS, epsilon=1.0))
+    assert not any("both directions" in line for line in answered.not_protected + unread.not_protected)
+    free = execute(make_plan("mlp", KNeighbor(1, attributes=False), FACTS, epsilon=1.0))
+    assert not any("own published prediction" in line for line in free.not_protected)
+
+
+def test_links_beyond_k_are_not_protected():
+    some, none = (execute(make_plan("mlp", KNeighbor(k), FACTS, epsilon=4.0)) for k in (5, 0))
+    assert any(line.startswith("More than 5 of the nodes that a node reads") for line in some.not_protected)
+    assert any("number of edges is not assumed" in line for line in some.assumptions)
+    assert "Who is connected to whom." in none.not_protected
+    assert not any("number of edges" in line for line in none.assumptions)
+
+
 def test_degree_promise_and_capping_are_assumptions():
     promised = execute(make_plan("gap", Node(20), FACTS, epsilon=4.0))
     assert any("Promised: no node is read by more than 20" in line for line in promised.assumptions)
     capped = execute(make_plan("gap", KNeighbor(2), FACTS, epsilon=4.0, settings=Settings(max_degree=9, capped=True)))
-    assert any("differ after the capping" in line for line in capped.assumptions)
+    assert any("differ after the capping" in line and "all beyond 9 are" in line for line in capped.assumptions)
+    settings = Settings(capped=True, reserved_readers=3)
+    reserved = execute(make_plan("gap", Node(20), FACTS, epsilon=4.0, settings=settings))
+    assert any("all beyond 17 are" in line for line in reserved.assumptions)
 
 
 def test_whichever_branch_was_taken_both_are_certified():

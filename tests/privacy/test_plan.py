@@ -96,6 +96,15 @@ def test_attributes_only_needs_no_noise_on_the_release():
     assert plan["embedding"].group.training == 1
 
 
+@pytest.mark.parametrize("method", ["auto", "dpdgc"])
+def test_attributes_only_has_a_plan_on_directed_graphs(method):
+    facts = replace(PHOTO, directed=True)
+    plan = make_plan(method, KNeighbor(0), facts, epsilon=8.0, settings=Settings(table="auto", steps=5))
+    assert plan["neighbors"].sensitivity.training == pytest.approx(2 * math.sqrt(2))
+    assert plan["release"].noise == 0.0
+    assert plan.epsilon_by_kind()["unlabelled"] == pytest.approx(0.0, abs=1e-6)
+
+
 def test_unlabelled_nodes_pay_less_and_the_worst_kind_is_certified():
     by_kind = make_plan("dpdgc", KNeighbor(1), PHOTO, epsilon=8.0).epsilon_by_kind()
     assert by_kind["unlabelled"] < by_kind["training"] <= 8.0
@@ -312,6 +321,8 @@ def test_mechanisms_survive_json(level):
         ({"method": "dp-sage", "level": Edge()}, "level = 'edge'"),
         ({"settings": Settings(shares={"nose": 1.0})}, "shares = 'nose'"),
         ({"settings": Settings(shares={"head": 0.0})}, "share of head"),
+        ({"settings": Settings(shares={"head": 1e308})}, "share of head = 1e[+]308: must lie between"),
+        ({"settings": Settings(shares={"release": 1e-308})}, "share of release = 1e-308: must lie between"),
         ({"epsilon": None, "noise": {"head": 1.0}}, "has no value for embedding, release"),
         ({"epsilon": None, "noise": 0.0}, "noise of embedding"),
     ],
@@ -392,3 +403,9 @@ def test_responses_that_rounding_would_break_are_refused_before_anything_is_draw
     many = replace(PHOTO, nodes=10**6, train_nodes=10**6, classes=20_000)
     with pytest.raises(InvalidInput, match="classes = 20000: are more than responses can have, 16384"):
         make_plan("dpdgc", KNeighbor(1), many, epsilon=8.0, settings=Settings(table="labels"))
+
+
+def test_a_graph_too_large_for_an_automatic_delta_names_its_nodes():
+    facts = PublicFacts(nodes=10**15, train_nodes=10**6, features=3, classes=2)
+    with pytest.raises(InvalidInput, match=r"nodes = 1000000000000000: protects .* declare a bound on the edges"):
+        make_plan("gap", Edge(), facts, epsilon=1.0)

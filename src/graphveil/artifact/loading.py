@@ -38,6 +38,7 @@ from graphveil.methods.naming import Naming
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict, with_unit
+from graphveil.storage.declared_types import check_declared
 from graphveil.storage.decoding import decoding, inside
 
 
@@ -115,7 +116,9 @@ def _configured(path: Path, data: bytes, certificate: Certificate, device: str) 
             raise InvalidInput("level", config["params"]["level"], "is not the certificate's")
         validate.count("hidden", params["hidden"])
         budget = math.inf if config["budget"] is None else validate.real("budget", config["budget"])
-        return cls(**params, device=device), budget
+        model = cls(**params, device=device)
+        check_declared(model)
+        return model, budget
 
 
 def _tensors(path: Path, data: bytes) -> dict[str, torch.Tensor]:

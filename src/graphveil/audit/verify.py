@@ -15,10 +15,11 @@ from graphveil.audit.run import audit_mechanisms
 from graphveil.audit.subject import Subject
 from graphveil.audit.verdict import Finding
 from graphveil.errors import GraphveilError, InvalidInput
+from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.certificate import Certificate, assumptions_of, not_protected_by
 from graphveil.privacy.levels import Edge, Node, Public
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.plan import KINDS, ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
 
 _TOLERANCE = 1e-6
 # Both branches of a plan are calibrated to the same epsilon, each to a tenth of this.
@@ -89,7 +90,41 @@ def _artifact(run: Path) -> tuple[list[str], float | None]:
     spent = model.epsilon_spent
     if spent > model.budget_ * (1 + _TOLERANCE):
         found = [f"owner/new_nodes.jsonl: epsilon {spent:.4g} is spent, the budget is {model.budget_:.4g}"]
-    return found, spent if math.isfinite(spent) else None
+    return [*found, *_as_configured(model)], spent if math.isfinite(spent) else None
+
+
+def _as_configured(model: NodeClassifier) -> Iterator[str]:
+    """The certificate has the sensitivities and says the sentences of the method with the settings in config.json.
+
+    Noise is left out: epsilon was recomputed from it.
+    """
+    claimed = model.certificate_
+    try:
+        plan = model._plan_for(claimed.facts)
+    except GraphveilError as error:
+        yield f"public/config.json: has no plan ({error})"
+        return
+    if plan.otherwise and plan.branch != claimed.branch:
+        plan = plan.exchanged()
+    ours, theirs = plan.mechanisms + plan.otherwise, claimed.mechanisms + claimed.not_executed
+    if [m.name for m in ours] != [m.name for m in theirs]:
+        yield f"certificate: lists the mechanisms {_listed(claimed.plan())}; its settings give {_listed(plan)}"
+        return
+    for wanted, listed in zip(ours, theirs, strict=True):
+        for name, value in _figures_of(wanted).items():
+            if not _close(_figures_of(listed).get(name, math.nan), value):
+                yield f"certificate: {name} of {wanted.name} is not {value:.6g}, which its settings give"
+    for name, sentences in (("assumptions", assumptions_of(plan)), ("not_protected", not_protected_by(plan))):
+        if getattr(claimed, name) != sentences:
+            yield f"certificate: {name} are not those of its method, level and settings"
+
+
+def _figures_of(mechanism: Mechanism) -> dict[str, float]:
+    """All that a mechanism costs by, except for its noise."""
+    found = {f"sensitivity ({kind})": mechanism.sensitivity.of(kind) for kind in KINDS} | {"uses": mechanism.uses}
+    if isinstance(mechanism, ClippedTraining):
+        found |= {"clip": mechanism.clip, "sampling rate": mechanism.sampling_rate}
+    return found | ({"classes": mechanism.classes} if isinstance(mechanism, Responses) else {})
 
 
 def check_certificate(certificate: Certificate) -> list[str]:
@@ -212,7 +247,7 @@ def _settings(certificate: Certificate) -> Settings:
         clip=trained.clip if trained else 1.0,
         hops=hops.uses if isinstance(hops, GaussianRelease) else 2,
         layers=aggregation.uses if isinstance(aggregation, GaussianRelease) else 1,
-        max_degree=max((round((m.sensitivity.worst / 2) ** 2) for m in gaussian), default=None),
+        max_degree=max((max(1, round((m.sensitivity.worst / 2) ** 2)) for m in gaussian), default=None),
         table=table,
     )
 
@@ -230,6 +265,8 @@ def _text(run: Path, certificate: Certificate) -> Iterator[str]:
         yield "certificate.txt: is missing"
     elif _read(path).strip() != str(certificate).strip():
         yield "certificate.txt: does not say what certificate.json says"
+    if json.loads(_read(run / "certificate.json")) != certificate.to_dict():
+        yield "certificate.json: its warnings or its arithmetic are not those of its figures"
 
 
 def _metrics(run: Path, certificate: Certificate) -> Iterator[str]:

@@ -21,6 +21,7 @@ FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
 _NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+_TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"  # what a CSV column of true and false, which is numeric, holds
 
 
 def find_table(folder: Path, stem: str) -> Path:
@@ -178,19 +179,25 @@ class Table:
         values = self._array(column)
         if not _is_text(values.type):
             return
-        number = pc.match_substring_regex(values, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
-        if len(number):
-            raise self.cell_error(column, int(np.argmin(number)), why)
+        if len(values):
+            raise self._first_other(column, values, _NUMBER, why)
 
     def _check_one_kind(self, column: str, advice: str) -> None:
-        """A CSV column in which at least half of the cells are numbers is numeric, so that all others are errors."""
+        """A CSV column in which at least half of the cells are numbers, or true and false, is numeric, so that all
+        others are errors: one person's word must not make text of it."""
         values = self._array(column)
         if self.path.suffix != ".csv" or not _is_text(values.type):
             return
-        numbers = pc.sum(pc.match_substring_regex(values, _NUMBER)).as_py() or 0
         given = len(values) - values.null_count
-        if given > numbers >= given / 2:
-            self.check_numbers(column, f"is not a number, as most of this column; {advice}")
+        for pattern, what in ((_NUMBER, "a number"), (_TRUTH, "true or false")):
+            fitting = pc.sum(pc.match_substring_regex(values, pattern)).as_py() or 0
+            if given > fitting >= given / 2:
+                raise self._first_other(column, values, pattern, f"is not {what}, as most of this column; {advice}")
+
+    def _first_other(self, column: str, values: pa.Array, pattern: str, why: str) -> InvalidInput:
+        """The error of the first cell that does not have this form."""
+        fitting = pc.match_substring_regex(values, pattern).fill_null(True).to_numpy(zero_copy_only=False)
+        return self.cell_error(column, int(np.argmin(fitting)), why)
 
     def _array(self, column: str) -> pa.Array:
         self.require(column)

@@ -381,6 +381,7 @@ class NodeClassifier:
             clip=self.clip,
             max_degree=self.max_degree,
             capped=self.cap_degrees,
+            reserved_readers=self.reserved_readers,
             shares=self.shares or {},
         )
 

@@ -50,11 +50,12 @@ class Settings:
 
     `steps` full-batch steps per training (None: `steps_for`), or Poisson batches of `batch_size` expected rows.
     `row_norm` bounds the rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise
-    of GAP and DP-SAGE at k-neighbour level, `capped` whether a graph that breaks its degree promise is cut. `table` is
-    DPDGC's W: trained (the paper's), auto (`table_at`; the estimator's default), or one or more, joined by +, of labels
-    (randomised responses of `response_epsilon`; None: `_response_epsilon`), posteriors, readers (one hop of the label
-    table), neighbors (one-shot neighbour labels with weight bound `tau`, by default 2 sqrt(k)) and degrees (the number
-    of neighbours). `shares` overrides the default parts of mu^2 by name.
+    of GAP and DP-SAGE at k-neighbour level, `capped` whether a graph that breaks its degree promise is cut, to
+    `reserved_readers` less than the promise. `table` is DPDGC's W: trained (the paper's), auto (`table_at`; the
+    estimator's default), or one or more, joined by +, of labels (randomised responses of `response_epsilon`; None:
+    `_response_epsilon`), posteriors, readers (one hop of the label table), neighbors (one-shot neighbour labels with
+    weight bound `tau`; None: `tau_at`) and degrees (the number of neighbours). `shares` overrides the default parts of
+    mu^2 by name.
     """
 
     steps: int | None = None
@@ -65,6 +66,7 @@ class Settings:
     layers: int = 1
     max_degree: int | None = None
     capped: bool = False
+    reserved_readers: int = 0
     table: str = "trained"
     response_epsilon: float | None = None
     tau: float | None = None
@@ -81,6 +83,9 @@ class Settings:
             validate.count("batch_size", self.batch_size)
         if self.max_degree is not None:
             validate.count("max_degree", self.max_degree)
+        validate.count("reserved_readers", self.reserved_readers, least=0)
+        if not isinstance(self.shares, Mapping):
+            raise InvalidInput("shares", self.shares, "must give a part of mu^2 for each mechanism by its name")
         parts = self.table.split("+")
         known = set(parts) <= set(UNTRAINED) and len(set(parts)) == len(parts)
         if not known and self.table not in ("auto", "trained"):
@@ -116,8 +121,8 @@ class Settings:
         """
         if self.tau is not None:
             return self.tau
-        if isinstance(level, KNeighbor):
-            return 2 * math.sqrt(level.k)
+        if isinstance(level, KNeighbor):  # at k = 0 its sensitivity is sqrt(2) tau, and tau is that of k = 1
+            return 2 * math.sqrt(max(1, level.k))
         return 2 * math.sqrt(level.max_degree) if isinstance(level, Node) else 1e6
 
 
@@ -170,7 +175,7 @@ def make_plan(
     plan = replace(
         empty,
         mechanisms=spending.mechanisms,
-        assumptions=_degree(spending.degree_bound, settings.capped),
+        assumptions=_degree(spending.degree_bound, settings),
         otherwise=spending.otherwise,
         alternatives=2 if spending.otherwise else 1,
     )
@@ -504,16 +509,17 @@ def _bound(level: KNeighbor | Node, settings: Settings) -> int | None:
     return level.max_degree if isinstance(level, Node) else settings.max_degree
 
 
-def _degree(bound: int | None, capped: bool) -> tuple[str, ...]:
+def _degree(bound: int | None, settings: Settings) -> tuple[str, ...]:
     """What the certificate says about degrees (docs/theory.md, section 2, last bullet).
 
     Whether anything had to be cut is private, and the same is said in both cases.
     """
     if bound is None:
         return ()
-    if capped:
+    if settings.capped:
+        kept = bound - settings.reserved_readers
         return (
-            f"Of the readers of a node, all beyond {bound} are dropped at random before training, if there are any. "
+            f"Of the readers of a node, all beyond {kept} are dropped at random before training, if there are any. "
             "Adjacent graphs are graphs that differ after the capping; a change before it can move more links.",
         )
     return (f"Promised: no node is read by more than {bound} others, before and after a change.",)

@@ -12,7 +12,16 @@ from typing import Any
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
-from graphveil.privacy.levels import Edge, Level, Public, describe, level_from_dict, level_to_dict, protects_attributes
+from graphveil.privacy.levels import (
+    Edge,
+    KNeighbor,
+    Level,
+    Public,
+    describe,
+    level_from_dict,
+    level_to_dict,
+    protects_attributes,
+)
 from graphveil.privacy.plan import (
     Branch,
     ClippedTraining,
@@ -74,8 +83,8 @@ class Certificate:
             epsilon_by_kind={str(kind): value for kind, value in by_kind.items()},
             mechanisms=plan.mechanisms,
             facts=plan.facts,
-            assumptions=_public_facts(plan.facts, plan.level) + plan.assumptions,
-            not_protected=_not_protected(plan.level, plan.facts),
+            assumptions=assumptions_of(plan),
+            not_protected=not_protected_by(plan),
             random_source=random_source,
             secure=secure,
             versions=library_versions(),
@@ -253,39 +262,54 @@ def _in_words(epsilon: float, delta: float) -> str:
     )
 
 
-def _public_facts(facts: PublicFacts, level: Level) -> tuple[str, ...]:
+def assumptions_of(plan: Plan) -> tuple[str, ...]:
+    """What the guarantee of a plan takes for granted: what is public, and what was promised."""
+    facts, level = plan.facts, plan.level
     kind = "directed" if facts.directed else "undirected"
     known = (
         f"Public: there are {facts.nodes} nodes, {facts.train_nodes} of them (a known set) in training, "
         f"{facts.features} features, {facts.classes} classes; the graph is declared {kind}."
     )
-    edges = (
-        "The number of edges is not assumed to be known."
-        if facts.edges is None
-        else f"Declared: at most {facts.edges} stored edges."
-    )
+    if facts.edges is not None:
+        edges: tuple[str, ...] = (f"Declared: at most {facts.edges} stored edges.",)
+    else:
+        edges = () if _links_are_public(level) else ("The number of edges is not assumed to be known.",)
     simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
     found = tuple(f"Treated as public, found in the data and not declared: {fact}." for fact in facts.found)
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
-    return (known, *found, edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)))
+    return (known, *found, *edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)), *plan.assumptions)
 
 
-def _not_protected(level: Level, facts: PublicFacts) -> tuple[str, ...]:
+def _links_are_public(level: Level) -> bool:
+    return isinstance(level, KNeighbor) and level.k == 0
+
+
+def not_protected_by(plan: Plan) -> tuple[str, ...]:
+    """What the guarantee of a plan does not cover."""
+    level = plan.level
     if isinstance(level, Public):
         return ("Anything: the model was trained without noise.",)
     lines = []
     if isinstance(level, Edge):
         lines.append("Features and labels of any node; more than one edge at a time (two cost about twice epsilon).")
-        if level.unit == "directed" and not facts.directed:
+        # Randomised response answers a connection once, in both directions.
+        twice = any(not isinstance(mechanism, Responses) for mechanism in plan.mechanisms)
+        if level.unit == "directed" and not plan.facts.directed and twice:
             lines.append(
                 "A connection of this undirected graph: it is stored in both directions and only one direction at a "
                 "time is protected, so a connection is exposed more than epsilon says (about 1.5 where 1 is claimed)."
             )
         return tuple(lines)
-    lines.append(
-        "A node's own published prediction: it is computed from the node's own features and links. Hand it to that "
-        "node only; the guarantee covers the model and the predictions of everybody else."
-    )
+    if plan.mechanisms:
+        lines.append(
+            "A node's own published prediction: it is computed from the node's own features and, if the model reads "
+            "links, its links. Hand it to that node only; the guarantee covers the model and the predictions of "
+            "everybody else."
+        )
+    if _links_are_public(level):
+        lines.append("Who is connected to whom.")
+    elif isinstance(level, KNeighbor):
+        lines.append(f"More than {level.k} of the nodes that a node reads, or of those that read it, at a time.")
     if not protects_attributes(level):
         lines.append("Features and labels of any node.")
     lines.append("Groups: what many nodes have in common is what a model is meant to learn.")

@@ -24,6 +24,8 @@ Branch = Literal["main", "fallback"]
 BRANCHES: tuple[Branch, ...] = ("main", "fallback")
 
 LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
+# Shares are relative to each other; beyond this, noise leaves the range of floats.
+LARGEST_SHARE = 1e9
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,9 @@ class Plan:
             if mechanism.name not in shares:
                 raise InvalidInput("shares", dict(shares), f"has no share for {mechanism.name}")
             share = validate.positive(f"share of {mechanism.name}", shares[mechanism.name])
+            if not 1 / LARGEST_SHARE <= share <= LARGEST_SHARE:
+                why = f"must lie between {1 / LARGEST_SHARE:g} and {LARGEST_SHARE:g}"
+                raise InvalidInput(f"share of {mechanism.name}", share, why)
             scaled.append(mechanism.scaled(mu / math.sqrt(share)))
         return replace(self, mechanisms=tuple(scaled))
 
@@ -434,7 +439,12 @@ def automatic_delta(level: Level, facts: PublicFacts) -> float:
     >>> automatic_delta(Edge("directed"), PublicFacts(nodes=100, train_nodes=50, features=1, classes=2, edges=1000))
     0.0001
     """
-    return float(f"1e-{len(str(protected_units(level, facts) - 1)) + 1}")
+    units = protected_units(level, facts)
+    found = float(f"1e-{len(str(units - 1)) + 1}")
+    if found <= SMALLEST_DELTA:
+        why = f"protects {units:.1e} units, and 0.1 over that is below {SMALLEST_DELTA:g}; declare a bound on the edges"
+        raise InvalidInput("nodes", facts.nodes, why)
+    return found
 
 
 def paper_delta(level: Level, train_nodes: int, edges: int) -> float:
