@@ -5,7 +5,6 @@ import random
 import shutil
 
 import pytest
-from graphveil.privacy.certificate import Certificate
 
 import graphveil as gv
 from artifact.cases import GRAPH, NEW, fitted
@@ -14,6 +13,7 @@ from graphveil.audit.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT
+from graphveil.privacy.certificate import Certificate
 from graphveil.storage.checksummed import render_signed
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
