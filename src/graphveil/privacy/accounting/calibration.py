@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from scipy.optimize import brentq
-
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting.composition import Composition
@@ -117,6 +115,8 @@ def _closed_form(parts: Sequence[Loss], epsilon: float, delta: float) -> float:
         low /= 4
     if excess(high) > 0 or excess(low) < 0:
         return mu
+    from scipy.optimize import brentq  # slow to load, and most commands need none
+
     return float(brentq(excess, low, high, rtol=1e-6))
 
 

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import gammaln, logsumexp, ndtr, ndtri
 
 from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian
@@ -107,6 +106,8 @@ def _upper_quantile(weights: np.ndarray, counts: np.ndarray, sigma: float, mass:
     if len(counts) == 1:
         return float(counts[0]) + reach
     low, high = 0.0, float(counts[-1]) + reach * 1.000001
+    from scipy.optimize import brentq  # slow to load, and most commands need none
+
     return float(brentq(lambda x: float(weights @ ndtr((counts - x) / sigma)) - mass, low, high, xtol=1e-6 * sigma))
 
 

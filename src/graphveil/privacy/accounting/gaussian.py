@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 
 # Root finding is good to about 1e-13; this slack keeps the answer on the safe side of the root.
@@ -26,6 +25,8 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
         return 0.0
     # The tail bound delta(eps) <= Phi(mu/2 - eps/mu) <= exp(-t^2/2) gives an upper end for the search.
     upper = mu * (mu / 2 + math.sqrt(2 * math.log(1 / delta)))
+    from scipy.optimize import brentq  # slow to load, and most commands need none
+
     root = brentq(lambda eps: gaussian_delta(mu, eps) - delta, 0.0, upper, xtol=1e-13, rtol=1e-14)
     return float(root) * (1 + _SAFETY) + 1e-12
 
@@ -35,5 +36,7 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     upper = 1.0
     while gaussian_delta(upper, epsilon) < delta:
         upper *= 2
+    from scipy.optimize import brentq  # slow to load, and most commands need none
+
     root = brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, upper, xtol=1e-15, rtol=1e-14)
     return float(root) * (1 - _SAFETY)
