@@ -59,7 +59,7 @@ class DPDGC(NodeClassifier):
             level and direction (docs/choosing.md).
         response_epsilon: The epsilon of randomised responses to labels, where the table needs them. None: by the number
             of training nodes and by epsilon.
-        tau: The weight bound of table "neighbors". None: 2 sqrt(k), and 2 sqrt(max_degree) at level `Node`.
+        tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
         folds: Where attributes are public, this many classifiers of features, each without a part of the training
             nodes.
     """
