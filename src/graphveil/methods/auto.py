@@ -24,8 +24,8 @@ class Auto(DPDGC):
     Where attributes are private and batches are full, a classifier of features is trained first, with a part of the
     budget. A small release then tells whether neighbours know better. The rest of the budget goes to DPDGC's tables
     (the main plan) or into more training of that classifier (the fallback plan). Where public facts say that the graph
-    cannot help, features get everything at once. With public attributes this is DPDGC with its default table, whose head
-    learns whether Z helps.
+    cannot help, features get everything at once. With public attributes this is DPDGC with its default table, whose
+    head learns whether Z helps.
 
     Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
 
