@@ -203,8 +203,8 @@ def sage_output(level: Level, max_degree: int | None, layers: int, nodes: int, r
 def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:
     """Randomised bits that change when every entry of A is answered by randomised response.
 
-    `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit and two
-    otherwise (docs/theory.md section 6.3); N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
+    `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit; without
+    pairs it is two (docs/theory.md section 6.3). N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
     its column and any number in its row, which the promise on columns does not bound.
     """
     if isinstance(level, Public):
