@@ -243,10 +243,10 @@ class Graph:
             options: As in `from_edge_index`.
 
         Returns:
-            The checked graph.
+            The graph, checked; fields that `data` does not have are left out.
 
         Raises:
-            InvalidInput: The data is not a graph as `Graph` describes it.
+            InvalidInput: `data` has no edges, or a field is not as `Graph` describes it.
         """
         return cls.from_edge_index(**(convert.fields_from_pyg(data, split) | {"directed": directed} | options))
 
@@ -262,10 +262,10 @@ class Graph:
             options: As in `from_edge_index`.
 
         Returns:
-            The checked graph.
+            A graph on as many nodes as `A` has rows.
 
         Raises:
-            InvalidInput: The matrix is not a graph as `Graph` describes it.
+            InvalidInput: `A` is not square, or the graph is not as `Graph` describes it.
         """
         edges = convert.edges_from_scipy(A)
         return cls.from_edge_index(edges, x, y, num_nodes=A.shape[0], directed=directed, **options)
