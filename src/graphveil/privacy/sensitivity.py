@@ -204,8 +204,8 @@ def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:
     """Randomised bits that change when every entry of A is answered by randomised response.
 
     `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit; without
-    pairs it is two (docs/theory.md section 6.3). N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
-    its column and any number in its row, which the promise on columns does not bound.
+    pairs it is two (docs/theory.md section 6.3). N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D
+    entries of its column and any number in its row, which the promise on columns does not bound.
     """
     if isinstance(level, Public):
         return 0
