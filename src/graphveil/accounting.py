@@ -1,4 +1,4 @@
-"""What mechanisms cost together: the public door to `graphveil.privacy.accounting`.
+"""What mechanisms cost together: the public names of `graphveil.privacy.accounting`.
 
 >>> compose([Gaussian(mu=1.2), Gaussian(mu=1.5)]).epsilon(1e-4) < 12.0
 True

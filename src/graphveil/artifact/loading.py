@@ -45,8 +45,20 @@ from graphveil.storage.decoding import decoding, inside
 def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu") -> NodeClassifier:
     """The model that `save` or `graphveil train --out` wrote.
 
-    No artifact holds the graph. With `graph`, the training graph, a loaded model can be scored, and methods whose new
-    nodes read their neighbours' features (gap, dp-sage, sage) can predict for new nodes.
+    Args:
+        folder: The run folder.
+        graph: The training graph. No artifact holds it. With it the model can be scored, and methods whose new nodes
+            read their neighbours' features (gap, dp-sage, sage) can predict for new nodes.
+        device: Where tensors are: "cpu" or "cuda".
+
+    Returns:
+        The fitted model.
+
+    Raises:
+        InvalidInput: A file is missing, damaged or of another format, or `graph` is not the training graph. The message
+            names the file.
+
+    Formal guarantee: loading draws nothing and costs nothing. No file is executed.
     """
     folder = Path(folder)
     validate.device(device)

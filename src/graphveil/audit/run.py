@@ -104,12 +104,30 @@ def audit(
 ) -> AuditReport:
     """Attack a method at a level with a claimed epsilon, and bound epsilon from below.
 
-    `method` is a name or an estimator that says everything itself. `attacks` are some of `ATTACKS` (by
-    default all of `USUAL` that apply), `trials` is the number of canaries of each attack on mechanisms, `fits` that of
-    the end-to-end attack. The attack "arithmetic" takes graphs of its own, `scale` times the usual size; alone, it
-    tries `trials` random pairs beside those that it builds.
-    `twin` puts a known mistake in (`graphveil.audit.twins`). `options` go to the method. The graph is a built-in cSBM
-    unless one is given.
+    Args:
+        method: A method's name, or an unfitted estimator, whose parameters are then used.
+        level: What is protected; by default `KNeighbor(1)`.
+        epsilon: The claim; by default 4.
+        graph: The graph that is attacked; by default a built-in cSBM graph.
+        delta: As in the estimators.
+        attacks: Some of `ATTACKS`; by default all of `USUAL` that apply.
+        twin: A broken variant of the method (`graphveil.audit.twins`), or its name. It must be reported as violated.
+        trials: The number of canaries of each attack on a mechanism. For the attack "arithmetic" alone, the number of
+            random pairs of graphs beside those that it builds.
+        fits: The number of fits of the end-to-end attack.
+        confidence: Of the whole audit. A sound method is reported as violated with probability 1 - confidence at most.
+        scale: The size of the graphs of the attack "arithmetic", in multiples of the usual one.
+        seed: Makes the audit repeatable.
+        options: Further parameters of the method.
+
+    Returns:
+        A report: `lower_bound` on epsilon, `verdict` ("consistent" or "violated"), and what each attack found.
+
+    Raises:
+        InvalidInput: An argument cannot be used, or none of `attacks` applies to the method at this level.
+
+    Formal guarantee: if the claim is true, `lower_bound` is at most the claimed epsilon with probability `confidence`.
+    The report describes attacks on `graph` and may show what they learned: use a graph that need not be protected.
 
     >>> from graphveil.privacy.levels import KNeighbor
     >>> report = audit("dpdgc", KNeighbor(1), 4.0, attacks=["release"], trials=2000, seed=1)

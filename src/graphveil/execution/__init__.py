@@ -1,4 +1,4 @@
-"""How a plan is executed: exact sums, clipped gradients, responses, and the ledger, the only way to noise."""
+"""How a plan is executed: exact sums, clipped gradients, responses, and the ledger that draws all noise."""
 
 from graphveil.execution.ledger import Ledger
 

@@ -1,12 +1,12 @@
-"""Exact sums of clipped per-row gradients, without per-row gradients.
+"""Exact sums of clipped per-row gradients, without storing per-row gradients.
 
 For a linear layer with input a and output gradient d, row i's gradient is d_i a_i^T: its norm is |d_i| |a_i|, and the
 sum over rows of s_i d_i a_i^T is one product ("ghost clipping", Li et al. 2022, arXiv:2110.05679, and book-keeping,
 Bu et al. 2023, arXiv:2210.00038). So one backward pass to the layers' outputs gives both the norms and the clipped
-sum; for sparse rows the product is sparse, and no tensor of batch x inputs x outputs ever exists.
+sum. For sparse rows the product is sparse, and no tensor of batch x inputs x outputs is ever made.
 
-What row i puts into the sum is a function of row i alone, computed in float32. Its factors are then rounded to
-lattices (`lattice.GradientLattice`), so that the products and the sum over rows are exact.
+What row i adds to the sum depends on row i alone and is computed in float32. Its factors are then rounded to lattices
+(`privacy.lattice.GradientLattice`), so that the products and the sum over rows are exact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphveil.privacy.lattice import GradientLattice
 
 Layer = nn.Linear | SparseLinear
 
-# Numbers of constant inputs that are kept in float64: 256 MiB.
+# How many numbers of constant inputs are cached in float64: 256 MiB.
 _KEPT_IN_DOUBLE = 2**25
 
 
@@ -41,7 +41,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Input:
-    """A layer's input on its lattice, row by row: `scales` are the s of `GradientLattice`.
+    """A layer's input, each row on its own lattice; `scales` are the s of `GradientLattice`.
 
     `lengths` are the norms of (a, 1) before rounding; `usable` says which rows take part.
     """
@@ -76,7 +76,14 @@ class ClippedSums:
 
     @torch.no_grad()
     def of(self, row_losses: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
-        """The sum over one batch; `row_losses` runs the model and returns one loss per row."""
+        """The sum over one batch.
+
+        Args:
+            row_losses: Runs the model and returns one loss for each row.
+
+        Returns:
+            One float64 tensor for each parameter, in the model's order.
+        """
         sums = self._zeros()
         for call, taken, outputs in self._clipped(row_losses):
             self._add_bias(sums, call.layer, taken, outputs)
@@ -90,10 +97,17 @@ class ClippedSums:
     def over(
         self, blocks: Sequence[torch.Tensor], row_losses: Callable[[torch.Tensor], torch.Tensor]
     ) -> list[torch.Tensor]:
-        """The sum over all rows of these blocks, which are the same at every step; a result is valid until the next.
+        """The sum over all rows of `blocks`, which must be the same at every step.
 
-        What a block needs stays small, and sparse layers write into tensors that are kept: large ones that are
-        returned to the system and faulted in again at every step cost more than the arithmetic.
+        Only one block is worked on at a time. Sparse layers write into tensors that are reused at every step:
+        allocating large tensors anew costs more time than the arithmetic.
+
+        Args:
+            blocks: Indices of rows.
+            row_losses: Runs the model on the rows of a block and returns one loss for each.
+
+        Returns:
+            One float64 tensor for each parameter, in the model's order, valid until the next call.
         """
         sums = self._zeros()
         for block in blocks:
@@ -110,7 +124,7 @@ class ClippedSums:
         return list(sums.values())
 
     def _zeros(self) -> dict[int, torch.Tensor]:
-        """In the order in which the model lists its parameters; those of sparse layers are put in later."""
+        """A zero for each trainable parameter, in the model's order; sparse layers fill in theirs later."""
         sparse = {id(layer.weight) for layer in self._model.modules() if isinstance(layer, SparseLinear)}
         trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
         return {
@@ -119,7 +133,10 @@ class ClippedSums:
         }
 
     def _add_bias(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, outputs: torch.Tensor) -> None:
-        """The bias has the input 1, which is on the input's lattice unless the row is very long; then it is 0."""
+        """Add the gradient of a layer's bias, whose input is 1.
+
+        1 is on the lattice of the inputs unless the row is very long; such a row adds nothing to the bias.
+        """
         if layer.bias is None:
             return
         counted = taken.scales <= 2.0**self.lattice.input_bits
@@ -150,7 +167,7 @@ class ClippedSums:
         ]
 
     def _taken(self, rows: Rows) -> _Input:
-        """The input of a layer on its lattice; what does not depend on weights is kept as long as it lives."""
+        """The input of a layer on its lattice; inputs that do not depend on weights are cached while they exist."""
         constant = isinstance(rows, SparseRows) or not rows.requires_grad
         if constant and rows in self._inputs:
             kept: _Input = self._inputs[rows]
@@ -160,14 +177,14 @@ class ClippedSums:
         lengths = (self._arithmetic.lengths(plain).square_() + 1).sqrt_()
         scales, usable = input_scales(lengths)
         if isinstance(rows, SparseRows):
-            if rows.binary:  # rounding leaves 1 as it is, or takes it away
+            if rows.binary:  # rounding towards zero leaves 1 as it is, or makes it 0
                 usable &= scales <= 2.0**bits
                 taken = _Input(rows, lengths, scales, usable)
             else:
                 taken = _Input(rows.rounded(scales * 2.0**-bits, usable), lengths, scales, usable)
         else:
             rounded = _without(on_steps(rows.detach(), scales * 2.0**-bits), usable)
-            if constant and rounded.numel() <= self._room:  # once, instead of at every step
+            if constant and rounded.numel() <= self._room:  # convert once instead of at every step
                 self._room -= rounded.numel()
                 rounded = rounded.double()
             taken = _Input(rounded, lengths, scales, usable)

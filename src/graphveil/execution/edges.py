@@ -1,4 +1,4 @@
-"""Randomised response on all possible edges, in memory proportional to the answer."""
+"""Randomised response on all possible edges, in memory proportional to the number of edges in the result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,22 @@ _BLOCK = 2**20
 
 
 def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, paired: bool) -> sp.csr_array:
-    """Every entry off the diagonal answered by binary randomised response; `paired`: one answer for both directions.
+    """Answer every entry of A off the diagonal by binary randomised response.
+
+    The graph is XORed with a random set of bits, each chosen independently with probability 1 / (e^epsilon + 1). The
+    set is drawn by the gaps between its elements.
+
+    Args:
+        adjacency: The graph, with entries 0 and 1.
+        ledger: Counts the draw.
+        name: The planned mechanism, a `Responses`.
+        paired: One answer for both directions, for undirected graphs.
+
+    Returns:
+        The randomised graph.
 
     Formal guarantee (docs/theory.md, section 8.5): pure epsilon-DP for each answered bit, as `name` plans it, rounding
-    included. The graph is XORed with a random set of bits, each chosen independently with probability
-    1 / (e^epsilon + 1); the set is drawn by its gaps.
+    included.
     """
     nodes = adjacency.shape[0]
     bits = nodes * (nodes - 1) // (2 if paired else 1)
@@ -40,10 +51,10 @@ def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, pair
 
 
 def flip_probability(epsilon: float) -> float:
-    """A bit's chance to be flipped, with a little less epsilon than planned.
+    """The probability with which a bit is flipped, for an epsilon a little below the planned one.
 
-    The difference covers the rounding of gaps: the chance of each gap is right to a part in 2^-47 / p of it, and one
-    changed bit is seen in at most six gaps.
+    The difference covers the rounding of gaps: the probability of each gap has a relative error of at most 2^-47 / p,
+    and one changed bit affects at most six gaps.
     """
     rounding = 64 * 2.0**-50 * (math.exp(epsilon) + 1)
     if rounding > epsilon / 2:
@@ -54,9 +65,9 @@ def flip_probability(epsilon: float) -> float:
 def chosen_bits(count: int, probability: float, source: NoiseSource) -> np.ndarray:
     """A random subset of 0 .. count - 1, each element independently with this probability, in ascending order.
 
-    The number of elements before the next chosen one is at least g with probability (1 - p)^g. Draws of `longest` or
-    more, which happen once in four times, choose nothing and go on after `longest` elements: so no draw is from the
-    far tail, where a uniform number of 52 bits is coarse.
+    The number of elements before the next chosen one is at least g with probability (1 - p)^g. A draw of `longest` or
+    more, which happens with probability about 1/4, chooses nothing and skips `longest` elements. So no draw is from the
+    far tail, where a uniform number of 52 bits is too coarse.
     """
     found: list[np.ndarray] = []
     last = -1
@@ -73,7 +84,7 @@ def chosen_bits(count: int, probability: float, source: NoiseSource) -> np.ndarr
 
 
 def _bit_of(adjacency: sp.csr_array, paired: bool) -> np.ndarray:
-    """The number of each stored entry's bit; a pair's bit is numbered along the rows below the diagonal."""
+    """The number of each stored entry's bit; pairs are numbered along the rows below the diagonal."""
     rows = np.repeat(np.arange(adjacency.shape[0], dtype=np.int64), np.diff(adjacency.indptr))
     columns = adjacency.indices.astype(np.int64)
     if paired:

@@ -1,9 +1,9 @@
-"""Sums that are exact, so that they do not depend on order, blocks, threads or processes.
+"""Exact sums, which do not depend on order, blocks, threads or processes.
 
 A floating-point sum rounds relative to its partial sums, not to its sensitivity: one changed term can move it by far
 more than the term's size (docs/theory.md, section 8.4). Here every term is a multiple of a step that follows from
-public facts, and the sum of all sizes stays below 2^53 steps. Then no addition in float64 rounds, in any order, and
-the bounds of `graphveil.privacy.sensitivity` hold on the machine as they do on paper.
+public facts, and the sum of all absolute values stays below 2^53 steps. Then no addition in float64 rounds, in any
+order, and the bounds of `graphveil.privacy.sensitivity` hold on the machine as they do on paper.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.execution.sums import rounded_rows
 from graphveil.privacy.lattice import table_step
 
-# A row is shortened to a little less than its bound, for the rounding of its length and of the shortening itself.
+# A row is shortened to a little less than its bound, which covers the rounding of its length and of the scaling.
 INWARD = 1 - 1e-6
 # Rows of a table, or of a layer's input, that are converted to float64 at a time.
 _ROWS_AT_ONCE = 2**11
-# Inputs of a layer that are longer take no part, nor do rows of a table that are longer or shorter than these: their
-# factors would leave float32's range.
+# Longer inputs of a layer, and longer or shorter rows of a table, count as zero: their factors would leave the range of
+# float32.
 _LONGEST_INPUT = 2.0**60
 _SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
 
 
 class Arithmetic:
-    """How the sums are made that leave through a mechanism.
+    """How the sums are made that a mechanism releases.
 
     Formal guarantee (docs/theory.md, section 8.4): products and sums are exact, and no row is longer than its bound.
 
-    The methods are handed to whoever needs them, so that an audit can put a known mistake in their place.
+    Methods are given an instance, so that an audit can replace it by one with a known mistake.
     """
 
     def lengths(self, rows: Rows) -> torch.Tensor:
@@ -41,8 +41,14 @@ class Arithmetic:
     def table(self, rows: torch.Tensor, norm: float, terms: int, *, stretch: bool = False) -> torch.Tensor:
         """Rows of norm at most `norm` on the lattice of `lattice.table_step`, in float32.
 
-        Longer rows are shortened; with `stretch`, all rows but zeros are brought to the norm. Entries are rounded
-        towards zero. A row that is not finite, longer than 2^120 or shorter than 2^-100 becomes zero.
+        Entries are rounded towards zero. A row that is not finite, longer than 2^120 or shorter than 2^-100 becomes
+        zero.
+
+        Args:
+            rows: The rows.
+            norm: The largest norm; longer rows are shortened to it.
+            terms: The largest number of rows that are added.
+            stretch: Bring all rows but zeros to the norm.
         """
         step = table_step(norm, terms)
         made = [self._table_rows(some, norm * INWARD, step, stretch) for some in rows.split(2**16)]
@@ -82,7 +88,7 @@ def input_scales(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Args:
         lengths: of (a, 1), in float64.
     """
-    usable = lengths <= _LONGEST_INPUT  # false for what is not a number
+    usable = lengths <= _LONGEST_INPUT  # False for NaN
     _, exponents = torch.frexp(torch.where(usable, lengths, 1.0))
     return torch.ldexp(torch.ones_like(lengths), exponents), usable
 

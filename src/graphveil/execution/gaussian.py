@@ -2,7 +2,7 @@
 
 Adding floating-point noise to a floating-point value leaves traces of the value in the low-order bits of the sum
 (Mironov 2012 for Laplace, Jin et al. 2022, arXiv:2112.05307, for Gaussian). Here the result is the rounded sum of the
-exact value and an ideal normal number: post-processing of the ideal Gaussian mechanism, whatever the value is.
+exact value and an ideal normal number, which is post-processing of the ideal Gaussian mechanism for every value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphveil.privacy import lattice
 
 
 def rounding_of(std: float) -> Rounding:
-    """The noise and the lattice that a planned standard deviation stands for."""
+    """The standard deviation that is drawn for a planned one, and the lattice to which results are rounded."""
     return Rounding(std * lattice.OUTWARD, lattice.noise_step(std))
 
 
@@ -35,7 +35,7 @@ def add_gaussian(value: torch.Tensor, std: float, source: NoiseSource) -> torch.
 
 
 def add_gaussian_(parts: Sequence[torch.Tensor], std: float, source: NoiseSource) -> None:
-    """The same in place on one value in several contiguous tensors of float64."""
+    """Add noise in place to one value that is given as several contiguous float64 tensors."""
     if std == 0:
         return
     for part in parts:

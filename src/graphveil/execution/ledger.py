@@ -1,4 +1,4 @@
-"""The only way to noise: a ledger executes a plan, and refuses what was not planned."""
+"""The ledger executes a plan: it draws all noise of a method and refuses what was not planned."""
 
 from __future__ import annotations
 
@@ -20,10 +20,15 @@ from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, 
 class Ledger:
     """Draws each mechanism of a plan exactly as often as planned.
 
-    Formal guarantee: everything a ledger returns together costs at most `plan.epsilon` at `plan.delta`. A draw is
-    booked before its noise exists, so a failure in between can only cost budget, never give it away.
+    Formal guarantee: everything that a ledger returns costs, together, at most `plan.epsilon` at `plan.delta`. A draw
+    is counted before its noise is drawn, so a failure in between can only waste budget, never exceed it.
 
-    `stages` may keep what is drawn, together with the counts; then a draw that was kept is not made again.
+    `stages` may keep what is drawn, together with the counts (`graphveil.checkpoint`). What was kept is not drawn
+    again.
+
+    Args:
+        plan: What may be drawn.
+        source: Where the noise comes from.
     """
 
     stages = Stages()
@@ -35,13 +40,20 @@ class Ledger:
 
     @classmethod
     def finished(cls, plan: Plan, source: NoiseSource) -> Ledger:
-        """The ledger of a plan that was executed earlier: only new rows can be drawn from it."""
+        """The ledger of a plan that was executed earlier: only rows of new nodes can be drawn from it."""
         ledger = cls(plan, source)
         ledger._used = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
         return ledger
 
     def resume(self, used: Mapping[str, int]) -> None:
-        """Take over the counts of an earlier execution of the same plan, whose draws were kept."""
+        """Take over the counts of an earlier, unfinished execution of the same plan, whose draws were kept.
+
+        Args:
+            used: How often each mechanism was drawn.
+
+        Raises:
+            InvalidInput: These cannot be the counts of an execution of this plan.
+        """
         branches = [self.plan.straight(), *([self.plan.turned()] if self.plan.otherwise else [])]
         if not any(_counts_of(branch, used) for branch in branches):
             raise InvalidInput("ledger", dict(used), "does not belong to this plan")
@@ -53,9 +65,12 @@ class Ledger:
         return dict(self._used)
 
     def turn(self) -> None:
-        """Follow the plan's other branch from here on: what was released so far has decided so.
+        """Follow the plan's other branch from here on. What was released so far must have decided this.
 
-        The branch that was left stays in the plan: both are certified.
+        The branch that is left stays in the plan, because both are certified.
+
+        Raises:
+            BudgetExceeded: A mechanism of the present branch that comes after the choice was drawn already.
         """
         turned = self.plan.exchanged()
         kept = {mechanism.name for mechanism in turned.mechanisms}
@@ -66,11 +81,22 @@ class Ledger:
         self.plan = turned
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """`value` with the noise that `name` plans, in float32; keep the result, there is no second draw.
+        """Add the noise that `name` plans to `value`.
 
-        At the public level nothing is protected and the value is handed through; anywhere else it must be planned.
+        At level `Public()` nothing is protected, and the value is returned without noise.
 
-        Formal guarantee: that of the planned mechanism, if `value` holds exact values in float64 (`execution.exact`).
+        Args:
+            name: The planned mechanism, a `GaussianRelease`.
+            value: Exact sums, in float64 (`execution.exact`).
+
+        Returns:
+            The noisy value in float32. Keep it: there is no second draw.
+
+        Raises:
+            BudgetExceeded: All planned draws have been made, or `name` belongs to the other branch.
+            InvalidInput: `name` is not in the plan or of another type, or `value` is not float64.
+
+        Formal guarantee: that of the planned mechanism, if `value` moves by at most its sensitivity.
         """
         if isinstance(self.plan.level, Public):
             return value.float()
@@ -87,10 +113,21 @@ class Ledger:
         return self.stages.draw(name, draw, fits).to(value.device)
 
     def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        """Rows of nodes that joined after the release, at its scale: late blocks of the same table.
+        """Add noise to rows of nodes that joined after the release, with the noise of that release.
+
+        Args:
+            name: The mechanism whose table the rows belong to; it must have been drawn.
+            value: Exact sums, in float64.
+
+        Returns:
+            The noisy rows in float32.
+
+        Raises:
+            BudgetExceeded: The release is not finished.
+            InvalidInput: `value` is not float64.
 
         Formal guarantee (docs/theory.md, section 9.2): unchanged, if each row is new, is drawn once and is kept, and
-        the level's bound counts the readers among old and new rows together. The caller sees to that.
+        the level's bound counts the readers among old and new rows together. The caller is responsible for that.
         """
         if isinstance(self.plan.level, Public):
             return value.float()
@@ -101,21 +138,40 @@ class Ledger:
         return add_gaussian(value, mechanism.std, self._source).float()
 
     def training(self, name: str) -> ClippedTraining:
-        """What a training has to keep to: its steps, sampling rate and clipping norm."""
+        """What a training has to keep to: its steps, its sampling rate and its clipping norm."""
         mechanism = self.plan[name]
         if not isinstance(mechanism, ClippedTraining):
             raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {ClippedTraining.type}")
         return mechanism
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
-        """Which rows enter the next step: each independently with the planned probability; None for all."""
+        """Which rows enter the next step: each independently with the planned probability.
+
+        Args:
+            name: The planned mechanism, a `ClippedTraining`.
+            rows: The number of training rows.
+
+        Returns:
+            Indices, or None for all rows.
+        """
         rate = self.training(name).sampling_rate
         return None if rate == 1 else (self._source.uniform(rows) < rate).nonzero().squeeze(1)
 
     def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """One training step: the sum of clipped gradients, one tensor per parameter, with its noise, in float32.
+        """One training step: add the planned noise to the sum of clipped gradients.
 
-        `sums` are exact, in float64 (`execution.clipping`), and may be overwritten.
+        Args:
+            name: The planned mechanism, a `ClippedTraining`.
+            sums: Exact sums in float64 (`execution.clipping`), one tensor for each parameter. They may be overwritten.
+
+        Returns:
+            The noisy sums in float32.
+
+        Raises:
+            BudgetExceeded: All planned steps have been made.
+            InvalidInput: `name` is not in the plan or of another type, or a sum is not float64.
+
+        Formal guarantee: that of one step of the planned mechanism, if each row's gradient was clipped to its `clip`.
         """
         mechanism = self._book(name, ClippedTraining)
         assert isinstance(mechanism, ClippedTraining)
@@ -128,7 +184,21 @@ class Ledger:
         return [piece.to(part.device, torch.float32) for piece, part in zip(noisy, sums, strict=True)]
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
-        """Randomised responses to `symbols`; keep the result, there is no second draw."""
+        """Randomised responses to private symbols.
+
+        Args:
+            name: The planned mechanism, a `Responses`.
+            symbols: Whole numbers from 0 to the planned number of classes - 1.
+
+        Returns:
+            The responses. Keep them: there is no second draw.
+
+        Raises:
+            BudgetExceeded: All planned draws have been made.
+            InvalidInput: `name` is not in the plan or of another type, or a symbol is out of range.
+
+        Formal guarantee: pure epsilon-DP for each response, with the planned epsilon.
+        """
 
         def draw() -> torch.Tensor:
             mechanism = self._book(name, Responses)
@@ -143,13 +213,17 @@ class Ledger:
         return self.stages.draw(name, draw, fits).to(symbols.device)
 
     def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
-        """Book responses that are drawn elsewhere because their symbols are too many to list (mechanisms.edges)."""
+        """Count responses that the caller draws, because their symbols are too many to list (`execution.edges`)."""
         mechanism = self._book(name, Responses)
         assert isinstance(mechanism, Responses)
         return mechanism, self._source
 
     def certificate(self) -> Certificate:
-        """The certificate of the executed plan with all of its branches; an unfinished one has none."""
+        """The certificate of the executed plan with both of its branches.
+
+        Raises:
+            BudgetExceeded: A mechanism was not drawn as often as planned.
+        """
         open_ends = [
             f"{m.name} {self._used[m.name]} of {m.uses}" for m in self.plan.mechanisms if self._used[m.name] != m.uses
         ]
@@ -158,6 +232,7 @@ class Ledger:
         return Certificate.of(self.plan, self._source.description, self._source.secure)
 
     def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
+        """Count a draw of `name` before it is made, or refuse it."""
         mechanism = self.plan[name]
         if name not in self._used:
             raise BudgetExceeded(f"{name}: belongs to the plan's other branch")

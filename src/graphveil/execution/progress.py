@@ -10,7 +10,7 @@ from rich.progress import track
 
 
 def steps(count: int, description: str, show: bool | None = None, first: int = 0) -> Iterator[int]:
-    """`first` .. count - 1, with a bar on stderr if `show`, by default when stderr is a terminal."""
+    """The numbers from `first` to count - 1, with a progress bar if `show` (None: if stderr is a terminal)."""
     if show is None:
         show = sys.stderr.isatty()
     left = range(first, count)

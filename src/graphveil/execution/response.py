@@ -9,13 +9,13 @@ from graphveil.noise.source import NoiseSource
 from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.lattice import MOST_CLASSES
 
-# The truth is told this much less often than planned. That covers the 52 bits of a uniform number: they change no
-# probability by more than a part in 2^37 of it, for up to 2^14 classes.
+# The true symbol is returned this much less often than planned. This covers the rounding of uniform numbers to 52
+# bits, which changes each probability by a relative 2^-37 at most, for up to 2^14 classes.
 _LESS_TRUTH = 1 - 2.0**-36
 
 
 def randomized_response(symbols: torch.Tensor, loss: RandomizedResponse, source: NoiseSource) -> torch.Tensor:
-    """Each symbol itself with probability e^eps / (e^eps + C - 1), otherwise one of the C - 1 others, uniformly.
+    """Each symbol itself with probability e^eps / (e^eps + C - 1), else one of the C - 1 others, uniformly.
 
     Formal guarantee (docs/theory.md, section 8.5): pure `loss.epsilon`-DP for each entry of `symbols`, rounding
     included, for epsilon of at least 2^-34 and up to 2^14 classes.

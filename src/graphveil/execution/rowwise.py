@@ -1,9 +1,9 @@
-"""Layers whose result for a row does not depend on how many rows there are, or on the row's place among them.
+"""Layers whose result for a row does not depend on the number of rows, or on the row's place among them.
 
-A matrix product may be computed by other routines for other shapes, and then differs in its last bits: rows at odd
-places, few rows, few columns. Training on several processes divides rows in other ways than training on one, and must
-give the same bits. Products of at least 16 columns and 16 rows are computed alike for each row (tested); smaller ones
-are filled up with zeros.
+Libraries compute matrix products of different shapes by different routines, whose last bits differ: rows at odd places,
+few rows, few columns. Training on several processes divides rows differently from training on one, and must give the
+same bits. Products of at least 16 columns and 16 rows are computed alike for each row (tested); smaller ones are padded
+with zeros.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Linear(nn.Linear):
 
 # The constants of Klambauer et al. 2017 (arXiv:1706.02515), as torch has them.
 _SCALE, _ALPHA = 1.0507009873554805, 1.6732632423543772
-# Numbers that a vector routine takes at a time; what is left over at the end goes another way.
+# How many numbers a vector routine takes at a time; a remainder at the end is computed by another routine.
 _AT_ONCE = 32
 
 
@@ -88,6 +88,6 @@ class _Selu(torch.autograd.Function):
 
 
 def selu(rows: torch.Tensor) -> torch.Tensor:
-    """`torch.nn.functional.selu`, row by row: no number is among those that are left over."""
+    """`torch.nn.functional.selu`, row by row: rows are padded so that there is no remainder."""
     found: torch.Tensor = _Selu.apply(rows)
     return found

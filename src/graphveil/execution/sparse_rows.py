@@ -1,4 +1,4 @@
-"""Sparse rows as the input of a linear layer: one sparse product forward, one back, nothing dense in their width."""
+"""Sparse rows as the input of a linear layer: one sparse product forward, one back, nothing dense of their width."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tens
 
 
 class SparseRows:
-    """Rows of a sparse matrix with what training needs: both products and the squared norm of each row, in float64.
+    """Rows of a sparse matrix, with what training needs: both products, and the squared norm of each row in float64.
 
-    Products are sums of table rows (`embedding_bag`), which torch does two to three times faster than a CSR product.
-    On the processor the matrix's own memory is read, which may be a mapped file: nobody may change it.
+    Products are sums of table rows (`embedding_bag`), which torch computes two to three times faster than a CSR
+    product. On the CPU the memory of the matrix is used as it is, which may be a mapped file, so nobody may change it.
     """
 
     def __init__(self, matrix: sp.csr_array, device: torch.device | str = "cpu") -> None:
@@ -54,6 +54,7 @@ class SparseRows:
 
     @property
     def matrix(self) -> sp.csr_array:
+        """The rows as a scipy matrix."""
         values = np.ones(len(self._columns), np.float32) if self._values is None else self._values.cpu().numpy()
         return sp.csr_array((values, self._columns.cpu().numpy(), self._starts.cpu().numpy()), shape=self.shape)
 
@@ -61,7 +62,7 @@ class SparseRows:
         return int(self.shape[0])
 
     def __getitem__(self, rows: torch.Tensor) -> SparseRows:
-        """Some of the rows, kept for as long as `rows` lives: a full-batch training asks for them every step."""
+        """Some of the rows, cached while `rows` exists: full-batch training asks for the same ones at every step."""
         if rows not in self._taken:
             self._taken[rows] = self._take(rows)
         taken: SparseRows = self._taken[rows]
@@ -79,21 +80,22 @@ class SparseRows:
         return taken
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
+        """The product with a table, in float32."""
         return self._times(weight, 0, len(self))
 
     @torch.no_grad()
     def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """`times` in float64, without rounding where entries and table are on a lattice (`execution.exact`)."""
+        """The product in float64; it does not round if entries and table are on a lattice (`execution.exact`)."""
         return row_sums(self._starts, self._columns, self._values, table.contiguous(), out)
 
     @torch.no_grad()
     def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
-        """The same for the transpose."""
+        """The product of the transpose in float64, likewise."""
         if len(self) < self.shape[1] // 8:
             each = table.double().index_select(0, torch.repeat_interleave(self._counts))
             if self._values is not None:
                 each *= self._values[:, None]
-            # By 64-bit indices torch adds three times as fast.
+            # torch adds three times as fast with 64-bit indices.
             return each.new_zeros(self.shape[1], table.shape[1]).index_add_(0, self._columns.long(), each)
         if self._transposed is None:
             self._transposed = transpose_of([self])
@@ -129,7 +131,7 @@ class SparseRows:
         )
 
     def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
-        """`times` with a gradient for `weight`; `exact`: through `exact_times`."""
+        """The product with a gradient for `weight`; `exact` uses `exact_times`."""
         product: torch.Tensor = _Product.apply(weight, self, exact)
         return product
 
@@ -185,7 +187,7 @@ def _shared(array: np.ndarray) -> torch.Tensor:
 
 
 def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:
-    """The transpose of these rows, one block below the other."""
+    """The transpose of these rows, with the blocks stacked one below the other."""
     stacked = sp.vstack([block.matrix for block in blocks], format="csr")
     return SparseRows(sp.csr_array(stacked.T), blocks[0].device)
 
@@ -202,9 +204,9 @@ class _Product(torch.autograd.Function):
 
 
 class SparseLinear(nn.Module):
-    """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as in the paper's W.
+    """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as the paper's W.
 
-    With `exact`, whoever trains the layer keeps its weight on a lattice, and products do not round.
+    With `exact`, the training keeps the weight on a lattice, and products do not round.
     """
 
     exact = False
@@ -223,14 +225,14 @@ Rows = torch.Tensor | SparseRows
 
 
 class KeptRows:
-    """Some rows, kept for as long as their index lives: a full-batch training asks for the same ones at every step."""
+    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self._kept = WeakIdKeyDictionary()
 
     def __call__(self, index: torch.Tensor | None) -> Rows:
-        if index is None or isinstance(self._rows, SparseRows):  # those keep theirs
+        if index is None or isinstance(self._rows, SparseRows):  # they have a cache of their own
             return self._rows if index is None else self._rows[index]
         if index not in self._kept:
             self._kept[index] = self._rows[index]
@@ -246,7 +248,7 @@ def dense(rows: Rows) -> torch.Tensor:
 
 
 def linear(inputs: Rows, outputs: int) -> nn.Module:
-    """The linear layer that fits these inputs, sparse or dense; of no inputs it is its bias."""
+    """The linear layer for these inputs, sparse or dense; without any inputs it is its bias alone."""
     if isinstance(inputs, SparseRows):
         return inputs.layer(outputs)
     with warnings.catch_warnings():

@@ -1,6 +1,6 @@
-"""Rows on lattices, and sums of table rows in float64: in C (`sums.c`) where it was built, otherwise in torch.
+"""Rounding rows to lattices, and sums of table rows in float64: in C (`sums.c`) where it was built, else in torch.
 
-Sums are exact for terms on a lattice (`graphveil.execution.exact`), so both ways give the same bits.
+Sums are exact for terms on a lattice (`graphveil.execution.exact`), so both implementations give the same bits.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import torch
 
-# Entries of sums, and numbers to be rounded, that are worth waking a thread for.
+# The least number of entries to add, or of numbers to round, for a further thread.
 _WORTH_A_THREAD = 50_000
 
 
@@ -105,13 +105,13 @@ def _by_library(
 
     entries = int(starts[-1] - starts[0])
     threads = max(1, min(torch.get_num_threads(), entries // _WORTH_A_THREAD))
-    # As many entries for each thread.
+    # The same number of entries for each thread.
     shares = torch.arange(1, threads, device=starts.device) * entries // threads + int(starts[0])
     _together(some, [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1])
 
 
 def _together(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
-    """`work` on each piece between two cuts, the first of them on this thread."""
+    """Call `work` on each piece between two cuts, on several threads; the first piece on this one."""
     helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
     try:
         work(cuts[0], cuts[1])
@@ -139,7 +139,7 @@ def load(path: str) -> ctypes.CDLL:
 
 @cache
 def compiled_library() -> ctypes.CDLL | None:
-    """What the installation built, if it did and if it can be loaded."""
+    """The library that the installation built, or None if there is none or it cannot be loaded."""
     spec = find_spec("graphveil.execution._sums")
     if spec is None or spec.origin is None:
         return None

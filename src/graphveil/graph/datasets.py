@@ -78,6 +78,13 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
         download: fetch missing raw files from their public address. They go to the cache: the folder GRAPHVEIL_CACHE,
             or `~/.cache/graphveil`.
 
+    Returns:
+        The graph, with a split.
+
+    Raises:
+        MissingData: the raw files are nowhere, and `download` is False.
+        InvalidInput: there is no such dataset, or its files cannot be downloaded or read.
+
     Example:
         >>> graph = load_dataset("csbm:0.75", seed=3)
         >>> graph.num_nodes, graph.num_features, int(graph.train_mask.sum())

@@ -152,7 +152,15 @@ class Graph:
             raise InvalidInput("train_mask", None, "the graph has no training set: give masks, or use with_split(seed)")
 
     def with_split(self, seed: int, fractions: Sequence[float] = PAPER_FRACTIONS) -> Graph:
-        """The same graph with random masks over its labelled nodes; the same seed gives the same masks."""
+        """The same graph with random masks over its labelled nodes.
+
+        Args:
+            seed: The same seed gives the same masks.
+            fractions: Parts of training, validation and test nodes.
+
+        Returns:
+            A new graph.
+        """
         train, val, test = random_split(self.labels, seed=seed, fractions=fractions)
         return self._altered(train_mask=train, val_mask=val, test_mask=test)
 
@@ -200,10 +208,23 @@ class Graph:
         symmetrize: bool = False,
         **fields: Any,
     ) -> Graph:
-        """From a (2, edges) array of sources and targets, features `x` and labels `y`; `fields` as in `Graph`.
+        """A graph from a list of edges.
 
-        Three switches repair on request: `drop_self_loops`, `drop_duplicates`, and `symmetrize`, which adds the way
-        back of every edge.
+        Args:
+            edge_index: Sources and targets, as an array of shape (2, edges).
+            x: Features, a row for each node: dense or scipy sparse. None: no features.
+            y: Class numbers, -1 for a node without a label. None: no labels.
+            num_nodes: The number of nodes, if neither `x` nor `y` says it.
+            drop_self_loops: Remove edges from a node to itself; without it they are an error.
+            drop_duplicates: Keep one of equal edges; without it they are an error.
+            symmetrize: Add the reverse of every edge.
+            fields: Further fields of `Graph`: masks, `directed`, `num_classes`, `name`, `node_ids`, `class_names`.
+
+        Returns:
+            The checked graph.
+
+        Raises:
+            InvalidInput: The data is not a graph as `Graph` describes it.
         """
         n = convert.count_nodes(num_nodes, x, y)
         indptr, indices = adjacency.csr_from_edges(
@@ -213,12 +234,39 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any, split: int = 0, *, directed: bool = False, **options: Any) -> Graph:
-        """From a PyG `Data`; of masks with several columns, column `split` is taken. Options as `from_edge_index`."""
+        """A graph from PyTorch Geometric.
+
+        Args:
+            data: A PyG `Data` with `edge_index`, and optionally `x`, `y` and masks.
+            split: Which column of masks that have several.
+            directed: The declaration of direction.
+            options: As in `from_edge_index`.
+
+        Returns:
+            The graph, checked; fields that `data` does not have are left out.
+
+        Raises:
+            InvalidInput: `data` has no edges, or a field is not as `Graph` describes it.
+        """
         return cls.from_edge_index(**(convert.fields_from_pyg(data, split) | {"directed": directed} | options))
 
     @classmethod
     def from_scipy(cls, A: Any, x: Any = None, y: Any = None, *, directed: bool = False, **options: Any) -> Graph:
-        """From a square scipy matrix with ones at [source, target]. Options as in `from_edge_index`."""
+        """A graph from an adjacency matrix.
+
+        Args:
+            A: A square scipy matrix with ones at [source, target].
+            x: Features, a row for each node.
+            y: Class numbers, -1 for a node without a label.
+            directed: The declaration of direction. An undirected matrix must be symmetric.
+            options: As in `from_edge_index`.
+
+        Returns:
+            A graph on as many nodes as `A` has rows.
+
+        Raises:
+            InvalidInput: `A` is not square, or the graph is not as `Graph` describes it.
+        """
         edges = convert.edges_from_scipy(A)
         return cls.from_edge_index(edges, x, y, num_nodes=A.shape[0], directed=directed, **options)
 
@@ -226,10 +274,20 @@ class Graph:
     def from_networkx(
         cls, graph: Any, *, features: str = "x", label: str = "y", split: str = "split", **options: Any
     ) -> Graph:
-        """From NetworkX, whose class (`Graph` or `DiGraph`) is the declaration of direction.
+        """A graph from NetworkX, whose class (`Graph` or `DiGraph`) is the declaration of direction.
 
-        The named node attributes hold a sequence of numbers, a class number, and "train", "val" or "test"; each is
-        optional. Options as in `from_edge_index`.
+        Args:
+            graph: The NetworkX graph.
+            features: The node attribute that holds a sequence of numbers.
+            label: The node attribute that holds a class number.
+            split: The node attribute that holds "train", "val" or "test".
+            options: As in `from_edge_index`.
+
+        Returns:
+            The checked graph. Attributes that no node has are left out.
+
+        Raises:
+            InvalidInput: The data is not a graph as `Graph` describes it.
         """
         return cls.from_edge_index(**(convert.fields_from_networkx(graph, features, label, split) | options))
 

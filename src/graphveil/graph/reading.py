@@ -61,6 +61,7 @@ def read_graph(
     says what was read, and which facts found in the data are from then on treated as public.
 
     Args:
+        path: the file or folder.
         directed: the declaration that the privacy guarantee rests on. None: what the file declares, else undirected.
         seed: draws a 75/10/15 split when the file has none; None leaves such a graph without a split.
         split: which column of masks with several splits is used.
@@ -77,6 +78,12 @@ def read_graph(
         mmap: for tables of more edges than should be in memory: a folder on a disk with room for 32 bytes per edge.
             Edges are read in parts, and the adjacency is mapped to nameless files there, which go when the graph goes
             (docs/scale.md). The graph, and every error, is the same.
+
+    Returns:
+        The checked graph.
+
+    Raises:
+        InvalidInput: a file cannot be read or is not a graph; the message names the file, the line and the value.
 
     Example:
         >>> import tempfile, graphveil.graph as gg
@@ -121,10 +128,19 @@ def read_graph(
 def write_graph(
     graph: Graph, path: str | Path, *, ending: str = "parquet", compress: bool = False, overwrite: bool = False
 ) -> None:
-    """Write a graph so that `read_graph` gives it back: to `path` itself if it ends in `.npz`, else to a folder.
+    """Write a graph so that `read_graph` gives it back.
 
-    A folder holds `nodes` and `edges` tables with the given `ending` (parquet or csv) and `graph.json`. What is there
-    already is replaced only with `overwrite=True`, and only once the new content is complete.
+    Args:
+        graph: The graph.
+        path: A file that ends in `.npz`, or a folder (no ending) for tables of nodes and edges and a `graph.json`.
+        ending: The format of the tables: parquet or csv.
+        compress: Compress the `.npz` file.
+        overwrite: Replace what is there already, once the new content is complete.
+
+    Raises:
+        InvalidInput: The path has another ending, exists already, or its folder does not.
+
+    The files hold the private graph as it is.
     """
     from graphveil.graph.table import FORMATS
     from graphveil.graph.tables import write_tables

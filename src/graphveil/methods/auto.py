@@ -19,12 +19,13 @@ from graphveil.methods.plans import Settings
 
 @dataclass(eq=False)
 class Auto(DPDGC):
-    """DPDGC where the graph pays, and otherwise DP-MLP with nearly the whole budget.
+    """DPDGC where a paid measurement says that the graph helps, and DP-MLP with nearly the whole budget elsewhere.
 
-    Where attributes are private and batches are full: a classifier of features is trained with a part of the budget, a
-    small release tells whether neighbours know better, and the rest goes either to DPDGC's tables or into more
-    training of that classifier. Where the graph never paid (`plans.auto`) features get everything at once. Elsewhere
-    this is DPDGC with its default table: with public attributes the head learns for free whether Z helps.
+    Where attributes are private and batches are full, a classifier of features is trained first, with a part of the
+    budget. A small release then tells whether neighbours know better. The rest of the budget goes to DPDGC's tables
+    (the main plan) or into more training of that classifier (the fallback plan). Where public facts say that the graph
+    cannot help, features get everything at once. With public attributes this is DPDGC with its default table, whose
+    head learns whether Z helps.
 
     Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
 
@@ -33,6 +34,8 @@ class Auto(DPDGC):
     >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
     >>> [mechanism.name for mechanism in model.certificate_.mechanisms], model.certificate_.epsilon <= 8.0
     (['features', 'choice', 'more features'], True)
+
+    Parameters are those of DPDGC; `table` must stay "auto".
     """
 
     method: ClassVar[str] = "auto"

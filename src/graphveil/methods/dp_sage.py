@@ -32,13 +32,13 @@ class OneLayerSage(nn.Module):
 
 @dataclass(eq=False)
 class DPSAGE(NodeClassifier):
-    """Daigavane et al. 2021 with one layer, made safe for predictions as the paper does it: noise on the aggregation.
+    """DP-SAGE (Daigavane et al. 2021) with one layer, with noise on the aggregation at inference as in the paper.
 
-    Features are scaled to unit rows, so that a node can move a sum of neighbours by a bounded amount. Training sees
-    the sums, inference sees them once, with noise.
+    Features are scaled to unit rows, so that a node moves a sum of neighbours by a bounded amount. Training reads the
+    sums without noise, inside clipped gradients. Inference reads them once, with noise.
 
-    Formal guarantee: clipped training with a group of all rows that can see the replaced node (2 D + 1 at node
-    level), and one Gaussian release of A X with unit rows X, sensitivity 2 sqrt(D).
+    Formal guarantee: clipped training with a group of all rows that can read the replaced node (2 D + 1 at node level,
+    D = `max_degree`), and one Gaussian release of A X with unit rows X, of sensitivity 2 sqrt(D).
     """
 
     method: ClassVar[str] = "dp-sage"

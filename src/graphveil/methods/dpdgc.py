@@ -34,16 +34,14 @@ _HEAD_RATE, _FREE_HEAD_RATE = 0.1, 0.05
 
 @dataclass(eq=False)
 class DPDGC(NodeClassifier):
-    """Node i reads the targets of its edges: Z_i = sum of their rows of W, plus noise.
+    """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
-    `table` says which W (`plans.Settings`). "trained" is the paper's model (algorithm 2, with the corrections of
-    docs/theory.md): rows of W are held at norm `row_norm` after every step and once more before the release; b is
-    added after the noise. The other tables need no group factor; they come with a head of few parameters that fuses
-    what X and Z say, and where attributes are public X is read by `folds` classifiers that each leave out a part of
-    the training nodes, and by comparison with them (`feature_neighbors`). "auto" chooses by the level and the
-    direction.
+    Node i reads the targets of its edges: Z_i is the sum of their rows of W, plus noise. With table "trained" this is
+    the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have norm `row_norm` after every
+    step and at the release, and the bias is added after the noise. The other tables need no training on the graph. They
+    come with a head of few parameters that combines what X and Z say.
 
-    Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity,
+    Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity, and
     clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
 
     >>> from graphveil.graph import csbm
@@ -52,6 +50,18 @@ class DPDGC(NodeClassifier):
     >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(graph)
     >>> model.certificate_.epsilon <= 8.0
     True
+
+    Args:
+        row_norm: The largest norm of a row of W. Sensitivity and signal grow with it alike.
+        table: Which W. "trained": learned on the graph. "labels": labels of training nodes. "posteriors": what
+            features say about each node. "readers": labels of the nodes that read a node. "neighbors": the same, with
+            weights, in one release. "degrees": the number of neighbours. Several are joined by +. "auto": chosen by
+            level and direction (docs/choosing.md).
+        response_epsilon: The epsilon of randomised responses to labels, where the table needs them. None: by the number
+            of training nodes and by epsilon.
+        tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
+        folds: Where attributes are public, this many classifiers of features, each without a part of the training
+            nodes.
     """
 
     row_norm: float = 1.0

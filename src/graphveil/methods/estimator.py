@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
@@ -46,23 +47,42 @@ _MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000}
 
 @dataclass(eq=False)
 class NodeClassifier:
-    """Base of all methods.
+    """Base of all methods. Arguments go to the constructor, `fit` trains, fitted attributes end in `_`.
 
-    Parameters that change privacy: `level` (required; the names "none", "edge" and, with `max_degree`, "node" are
-    understood too), `epsilon` (none at level `Public()`), `delta` ("auto": by the number of protected units), `seed`
-    (None: secure noise; a number: reproducible, for experiments only), `shares` of mu^2 by mechanism, and the plan's
-    own `steps` (None: by epsilon), `batch_size` (None: full batch), `clip`, `max_degree`. `cap_degrees` cuts a graph
-    that breaks the degree promise, and the certificate says that this was asked for; without it such a graph is an
-    error. `public_edges` is a declared upper bound on the number of stored edges (a connection of an undirected graph
-    is stored twice). It is public and stands on the certificate, so take a number that is known without counting. At
-    edge level the automatic delta follows from it. A graph with more edges is refused; like a broken degree promise,
-    that depends on private data, and only the owner sees the refusal.
-    `reserved_readers` keeps so many of the promised readers of every node free for new nodes (`predict_new`).
+    Fitted attributes: `certificate_` (what was spent), `plan_` (the executed plan), `logits_` (one row for each node),
+    `budget_` (the epsilon that the fit and later releases may cost together).
 
-    Parameters that change only the model or the speed: `hidden`, `learning_rate` (of private training; None: by the
-    number of training nodes, because Adam's steps keep their length whatever the noise is),
-    `free_learning_rate`, `dropout` and `epochs` (of training that needs no protection), `device`, `show_progress`
-    (None: on a terminal).
+    Formal guarantee: a fit reads private data only through the mechanisms of its plan, and `certificate_` states their
+    epsilon and delta at `level`. All parameters are treated as public. Choose them without looking at private data.
+
+    Args:
+        level: What is protected: `Public()`, `Edge()`, `KNeighbor(k)` or `Node(max_degree)`. Required. The names
+            "none", "edge" and, with `max_degree`, "node" are understood too.
+        epsilon: The privacy budget of the fit. Required, except at level `Public()`, where it must be None.
+        delta: The probability that is left out of the guarantee. "auto" takes at most 0.1 over the number of protected
+            nodes or edges.
+        seed: None draws noise from a cryptographic source. A number makes the fit repeatable; whoever knows it can
+            subtract the noise, so it is for experiments only.
+        shares: Parts of the budget by the name of a mechanism, in units of mu^2, in place of the method's own parts.
+        steps: Steps of each private training. None: 100 to 400, more for a smaller epsilon.
+        batch_size: Expected size of Poisson-sampled batches of private training. None: all training nodes, every step.
+        clip: The norm to which the gradient of each training node is clipped.
+        max_degree: A promise that at most this many nodes read any one node. At level `Node` the level states it. GAP
+            and DPSAGE need it at level `KNeighbor` too.
+        cap_degrees: Drop readers at random from nodes that have more than promised. The certificate says that this was
+            asked for. Without it such a graph is an error.
+        reserved_readers: How many of the promised readers of each node stay free for new nodes (`predict_new`).
+        public_edges: A declared upper bound on the number of stored edges (an undirected edge is stored twice). It is
+            public, so do not count edges to find it. At level `Edge` the automatic delta follows from it. A graph with
+            more edges is refused; only the owner may see that.
+        hidden: The width of hidden layers.
+        learning_rate: Of private training. None: 0.003 up to 2,500 training nodes, then growing with the root of their
+            number up to 0.01.
+        free_learning_rate: Of training that reads nothing protected.
+        epochs: Steps of training that reads nothing protected.
+        dropout: The dropout probability of training that reads nothing protected. Private training has no dropout.
+        device: Where tensors are: "cpu" or "cuda". Noise is drawn on the processor.
+        show_progress: Whether to show a progress bar. None: on a terminal only.
     """
 
     level: Level = _MISSING
@@ -92,15 +112,41 @@ class NodeClassifier:
     # How released sums are made; the broken variants of an audit have another.
     arithmetic: ClassVar[Arithmetic] = EXACT
 
+    def __init_subclass__(cls) -> None:
+        """Add the parameters that a method inherits to its docstring, so that `help` explains all of them."""
+        super().__init_subclass__()
+        if cls.__doc__ is not None:
+            own = inspect.cleandoc(cls.__doc__)
+            inherited = inspect.cleandoc(cls.__mro__[1].__doc__ or "").partition("Args:\n")[2]
+            cls.__doc__ = own + ("\n" if "Args:\n" in own else "\n\nArgs:\n") + inherited
+
     def __post_init__(self) -> None:
         self.level = level_of(self.level, self.max_degree)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn's `clone` wants them."""
+        """The constructor's arguments, as scikit-learn's `clone` wants them.
+
+        Args:
+            deep: Has no effect; scikit-learn passes it.
+
+        Returns:
+            The arguments by name.
+        """
         del deep
         return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
 
     def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments, as in scikit-learn.
+
+        Args:
+            params: New values by name.
+
+        Returns:
+            This model.
+
+        Raises:
+            InvalidInput: A name is not a parameter, or the level cannot be used.
+        """
         known = self.get_params()
         for name, value in params.items():
             if name not in known:
@@ -110,7 +156,19 @@ class NodeClassifier:
         return self
 
     def plan(self, graph: Graph) -> Plan:
-        """What a fit on this graph would spend; depends on public facts alone."""
+        """What a fit on this graph would spend, without fitting.
+
+        Args:
+            graph: The graph. Only public facts about it are read (`PublicFacts`).
+
+        Returns:
+            The calibrated plan.
+
+        Raises:
+            InvalidInput: The parameters and the public facts give no plan.
+
+        Formal guarantee: the plan is a function of public facts and of the parameters. Showing it costs nothing.
+        """
         return self._plan_for(
             PublicFacts(
                 nodes=graph.num_nodes,
@@ -140,9 +198,24 @@ class NodeClassifier:
     ) -> Self:
         """Train on a graph; afterwards `certificate_` says what was spent.
 
-        `checkpoint` is a folder that keeps an unfinished fit, renewed after `checkpoint_every` seconds (or steps, if it
-        is an int); `resume` goes on with the fit in it (docs/checkpoint.md). It is removed when the fit is finished; a
-        `Checkpoint` in place of a path stays until it is told to go.
+        Args:
+            graph: The training graph, with labels and a training set.
+            checkpoint: A folder that keeps an unfinished fit (docs/checkpoint.md). It is removed when the fit is
+                finished. A `Checkpoint` in place of a path stays until its `discard` is called.
+            checkpoint_every: How often the checkpoint is written: seconds, or training steps if it is an int.
+            resume: Continue the fit that is in the checkpoint, without drawing any noise a second time.
+
+        Returns:
+            This model, fitted.
+
+        Raises:
+            InvalidInput: A parameter, the graph or the checkpoint cannot be used. They are checked before anything is
+                drawn.
+            BudgetExceeded: A method tried to draw noise that was not planned.
+
+        Formal guarantee: the fit draws noise exactly as `plan(graph)` lists it, so the weights and all rows of other
+        nodes are (epsilon, delta) graph-differentially private at `level`. A node's own row of predictions depends on
+        its own data and is for this node alone (docs/theory.md, section 1).
         """
         if isinstance(checkpoint, str | Path):
             from graphveil.checkpoint import Checkpoint
@@ -179,25 +252,69 @@ class NodeClassifier:
     def save(self, folder: str | Path, *, budget: float | None = None) -> None:
         """Write this model to a new folder, from which `graphveil.load` gives it back (docs/artifact.md).
 
-        `budget` is the epsilon that the folder may cost in all, further releases for new nodes included; by default
-        what the fit costs. From then on answers to new nodes are kept in the folder.
+        Args:
+            folder: The folder to create. It appears complete or not at all.
+            budget: The epsilon that the fit and later releases for new nodes may cost together. By default what the fit
+                cost.
+
+        Raises:
+            InvalidInput: The model is not fitted, the folder exists, the budget is below what was spent, or the model
+                is kept in another folder already.
+
+        Formal guarantee: files marked for anyone depend only on what the certificate covers. From then on answers to
+        new nodes are kept in the folder, so that their noise is drawn once.
         """
         from graphveil.artifact import save
 
         save(self, Path(folder), budget=budget)
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
-        """Class probabilities of these nodes (all by default); asking again gives the same answer."""
+        """Class probabilities of nodes of the training graph.
+
+        Args:
+            nodes: Indices or a boolean mask. None: all nodes.
+
+        Returns:
+            An array with a row for each node and a column for each class. Asking again gives the same answer.
+
+        Raises:
+            InvalidInput: The model is not fitted, or there is no such node.
+
+        Formal guarantee: this draws nothing and costs nothing. At levels `KNeighbor` and `Node` a node's own row is for
+        this node alone.
+        """
         return torch.softmax(self._selected(nodes), dim=1).numpy()
 
     def predict(self, nodes: Any = None) -> np.ndarray:
-        """The most probable class of each of these nodes (all by default)."""
+        """The most probable class of nodes of the training graph.
+
+        Args:
+            nodes: Indices or a boolean mask. None: all nodes.
+
+        Returns:
+            An array of class numbers.
+
+        Raises:
+            InvalidInput: The model is not fitted, or there is no such node.
+
+        Formal guarantee: as `predict_proba`.
+        """
         return self._selected(nodes).argmax(dim=1).numpy()
 
     def predict_on(self, graph: Graph) -> np.ndarray:
         """Class probabilities on another graph that was no part of training and needs no protection (fully inductive).
 
-        Formal guarantee: nothing is released beyond the weights, which the certificate covers already.
+        Args:
+            graph: The other graph, with the same features.
+
+        Returns:
+            An array with a row for each node of `graph` and a column for each class.
+
+        Raises:
+            InvalidInput: The model is not fitted, the features differ, or the method cannot do this.
+
+        Formal guarantee: nothing is released beyond the weights, which the certificate covers already. Nothing protects
+        `graph` itself.
         """
         self._check_fitted()
         if graph.num_features != self.plan_.facts.features:
@@ -217,15 +334,28 @@ class NodeClassifier:
     ) -> np.ndarray:
         """Class probabilities of new nodes that read nodes of the training graph (incrementally inductive).
 
-        `neighbors` lists, for each new node, the old nodes it reads. `from_graph` says that these lists come from the
-        private graph; with False they are the asker's own. An answer is kept under its id (as text): asking again
-        returns it. Other data for the same id is refused; with `update` it is a further release that has to fit the
-        budget (`save`). An id of the training graph is refused: that node has its answer.
+        An answer is kept under the id of its node (as text), and asking again returns it.
+
+        Args:
+            ids: A name for each new node. A node of the training graph is refused: it has its answer already.
+            features: One row of features for each new node.
+            neighbors: For each new node, the indices of the training graph's nodes that it reads.
+            from_graph: Whether `neighbors` comes from the private graph. False: it is the asker's own knowledge.
+            update: Allow other data for an id that has an answer. This is a further release and must fit the budget
+                (`save`).
+
+        Returns:
+            An array with a row for each new node and a column for each class.
+
+        Raises:
+            InvalidInput: The model is not fitted, the arguments do not fit it, an id was asked with other data before,
+                or a node would have more readers than `reserved_readers` or the degree promise allows.
+            BudgetExceeded: A further release does not fit the budget.
 
         Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
         long as the readers of a node, old and new together, keep to the level's k or degree promise. Where degrees are
-        promised, new nodes may read a node `reserved_readers` times in all, which the fit has kept free: whether one
-        is refused depends on lists of new nodes alone. Each row is drawn once, and kept before it is shown.
+        promised, new nodes may read a node `reserved_readers` times in all. Whether one is refused depends on the lists
+        of new nodes alone. Each row is drawn once, and kept before it is shown.
         """
         self._check_fitted()
         names = self._naming.new_ids(ids, self.plan_.facts.nodes)
@@ -288,7 +418,19 @@ class NodeClassifier:
         return self.joins is not None and self.joins in self._ledger.used
 
     def score(self, nodes: Any) -> float:
-        """Accuracy on the labelled nodes among these (a mask or indices); a published score is not accounted for."""
+        """Accuracy on the labelled nodes among these.
+
+        Args:
+            nodes: Indices or a boolean mask, for example `graph.test_mask`.
+
+        Returns:
+            The fraction of nodes whose predicted class is their label.
+
+        Raises:
+            InvalidInput: The model has no labels (it was loaded without a graph), or none of the nodes has a label.
+
+        Formal guarantee: none. A score depends on private labels, and publishing it is not accounted for.
+        """
         guess = torch.from_numpy(self.predict(nodes))
         if self._labels is None:
             raise InvalidInput("model", self.method, "was loaded without labels; load it with graph=...")

@@ -19,13 +19,16 @@ from graphveil.privacy.levels import Node
 
 @dataclass(eq=False)
 class GAP(NodeClassifier):
-    """Sajadmanesh et al. 2023 as the paper analyses it (algorithm 1, with A in the hop, docs/theory.md section 3).
+    """GAP (Sajadmanesh et al. 2023): an encoder of features, noisy sums over neighbours, a head that reads all of them.
 
-    Node i reads the sources of the edges that point at it. At the k-neighbour level it needs `max_degree`, as at node
-    level.
+    As the paper analyses it (algorithm 1, with A in the hop; docs/theory.md, section 3). Node i reads the sources of
+    the edges that point at it.
 
     Formal guarantee: clipped training of encoder and head with group 1 where attributes are private, and `hops`
-    Gaussian releases of A H with unit rows H, sensitivity 2 sqrt(D) (edge: 1 or sqrt(2)).
+    Gaussian releases of A H with unit rows H, of sensitivity 2 sqrt(max_degree) (edge level: 1 or sqrt(2)).
+
+    Args:
+        hops: How many times neighbours are summed. Each is a release of its own and costs budget.
     """
 
     free_learning_rate: float = 0.003

@@ -15,10 +15,10 @@ from graphveil.methods.networks import Perceptron
 
 @dataclass(eq=False)
 class MLP(NodeClassifier):
-    """F -> 64 -> 64 -> C, the paper's baseline that never reads the graph.
+    """A perceptron with two hidden layers on features alone, the paper's baseline that never reads the graph.
 
-    Formal guarantee: at levels that protect attributes, the head's clipped training with group 1; at others the
-    model does not depend on what is protected and epsilon is 0.
+    Formal guarantee: at levels that protect attributes, clipped training with group 1 (DP-MLP). At other levels the
+    model does not depend on what is protected, and epsilon is 0.
     """
 
     method: ClassVar[str] = "mlp"

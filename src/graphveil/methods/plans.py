@@ -150,7 +150,25 @@ def make_plan(
     noise: float | Mapping[str, float] | None = None,
     shared_multiplier: bool = False,
 ) -> Plan:
-    """The plan of `method` at `level`: calibrated to `epsilon`, or with stated `noise` and whatever epsilon that gives.
+    """The plan of a method at a level.
+
+    Args:
+        method: The method's name on the command line, a key of `METHODS`.
+        level: What is protected. An edge level without a unit takes the one that `facts` declares.
+        facts: What everybody may know about the graph.
+        epsilon: The target. The least noise that meets it is searched for.
+        delta: A number, or "auto" (`automatic_delta`).
+        settings: Choices that change the plan; by default those of `Settings`.
+        noise: In place of `epsilon`: one noise multiplier for all mechanisms, or one for each by name.
+        shared_multiplier: Calibrate one multiplier for all mechanisms, as the paper does, in place of shares.
+
+    Returns:
+        A plan with noise, calibrated to `epsilon` or with the stated `noise`.
+
+    Raises:
+        InvalidInput: An argument cannot be used, or no noise meets the target.
+
+    Formal guarantee: the plan depends on its arguments alone, never on private data.
 
     >>> from graphveil.privacy.levels import KNeighbor
     >>> facts = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)

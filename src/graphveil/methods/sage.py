@@ -46,7 +46,10 @@ class MeanSage(nn.Module):
 
 @dataclass(eq=False)
 class SAGE(NodeClassifier):
-    """Hamilton et al. 2017 with mean aggregation over the sources of a node's edges; protects nothing."""
+    """GraphSAGE (Hamilton et al. 2017) with mean aggregation over the sources of a node's edges.
+
+    Formal guarantee: none. It runs at level `Public()` only.
+    """
 
     free_learning_rate: float = 0.003
     epochs: int = 300
@@ -99,8 +102,10 @@ class SAGE(NodeClassifier):
 class RandEdge(SAGE):
     """Randomised response on every possible edge, then GraphSAGE on the answer (Wu et al. 2022, LinkTeller).
 
-    Formal guarantee: pure epsilon-DP for each bit; an undirected graph answers once for each pair of nodes. At
-    epsilon = 1 the answer has about 0.27 n^2 entries; memory is proportional to them and to nothing larger.
+    At epsilon 1 the answer has about 0.27 n^2 entries; memory is proportional to that number.
+
+    Formal guarantee: pure epsilon-DP for each bit, at level `Edge` only. An undirected graph has one bit for each pair
+    of nodes.
     """
 
     method: ClassVar[str] = "randedge"

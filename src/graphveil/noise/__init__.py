@@ -1,4 +1,4 @@
-"""Where noise comes from: a keystream, normals that are rounded to a lattice, and the source that hands them out."""
+"""Random numbers: a keystream, normals that are rounded to a lattice, and `NoiseSource`, which hands them out."""
 
 from graphveil.noise.source import NoiseSource
 

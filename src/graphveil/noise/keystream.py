@@ -1,7 +1,8 @@
 """The AES-256 counter-mode keystream as random words.
 
-The same keystream twice: by the OpenSSL that Python itself is linked to, which works without Python's lock, so that
-threads draw at the same time, and by the package `cryptography`, which is always there but holds the lock.
+There are two implementations with the same output. One calls the OpenSSL that Python itself is linked to; it runs
+without Python's global lock, so threads can draw at the same time. The other uses the package `cryptography`, which is
+always installed but holds the lock.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from importlib.util import find_spec
 import torch
 from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
 
-# Words at a time: large enough to amortise the calls, small enough to stay in the cache.
+# Words that are made at a time: enough to amortise a call, few enough to stay in the cache.
 CHUNK = 2**15
 
 _BYTES = 8  # of a word
 _BLOCK = 16  # bytes that the cipher makes at a time
-# Every chunk owns as much of the keystream, so that threads do not change what is drawn.
+# Each chunk has a fixed part of the keystream, so the number of threads does not change what is drawn.
 BLOCKS = CHUNK * _BYTES // _BLOCK
 _ZEROS = bytes(_BYTES * CHUNK)
 
 
 class Keystream(ABC):
-    """One thread's way to random words."""
+    """Random words for one thread."""
 
     def __init__(self) -> None:
         self._buffer = bytearray(_BYTES * CHUNK + _BLOCK)  # `cryptography` wants room for a block more
@@ -34,12 +35,12 @@ class Keystream(ABC):
         self._place: tuple[bytes, int] | None = None
 
     def words(self, count: int, key: bytes, block: int) -> torch.Tensor:
-        """The keystream from a block on, whole blocks of two words, in a buffer that the next call overwrites."""
+        """The keystream from `block` on, in whole blocks of two words; the next call overwrites the buffer."""
         assert count <= CHUNK  # OpenSSL would write beyond the buffer
         count += count % 2
-        if self._place != (key, block):  # else the last call ended where this one begins
+        if self._place != (key, block):  # if equal, the last call ended where this one begins
             self._seek(key, block)
-        self._place = None  # unknown, should the next line fail
+        self._place = None  # stays unknown if the next line fails
         self._go_on(_BYTES * count)
         self._place = (key, block + count * _BYTES // _BLOCK)
         return self._words[:count]
@@ -54,11 +55,11 @@ class Keystream(ABC):
 
     @abstractmethod
     def _go_on(self, size: int) -> None:
-        """The next `size` bytes into the buffer."""
+        """Write the next `size` bytes of the keystream into the buffer."""
 
 
 class PackagedKeystream(Keystream):
-    """By the package `cryptography`."""
+    """The keystream by the package `cryptography`."""
 
     _stream: CipherContext
 
@@ -70,7 +71,7 @@ class PackagedKeystream(Keystream):
 
 
 class LockFreeKeystream(Keystream):
-    """By OpenSSL's own functions (its manual's page EVP_EncryptInit), which ctypes calls without Python's lock."""
+    """The keystream by OpenSSL's functions (its manual's page EVP_EncryptInit), called without Python's lock."""
 
     def __init__(self, openssl: ctypes.CDLL) -> None:
         super().__init__()
@@ -91,14 +92,17 @@ class LockFreeKeystream(Keystream):
             raise OSError("OpenSSL did not make the keystream")
 
     def for_compiled_code(self, key: bytes, block: int) -> tuple[object, ...]:
-        """The keystream from a block on, as `normals.c` takes it: a cipher, its state, zeros, and a place for words."""
+        """The arguments that `normals.c` needs to make the keystream from `block` on.
+
+        A pointer to the cipher function, its state, zeros to encrypt, and the buffer for words.
+        """
         self._seek(key, block)
         return ctypes.cast(self._openssl.EVP_EncryptUpdate, ctypes.c_void_p), self._context, _ZEROS, self._out
 
 
 @cache
 def openssl() -> ctypes.CDLL | None:
-    """The OpenSSL of Python's own hashes, if its functions are at hand and make the keystream of `cryptography`."""
+    """The OpenSSL of Python's hashlib, if it can be called and its keystream equals that of `cryptography`."""
     spec = find_spec("_hashlib")
     if spec is None or spec.origin is None:
         return None
@@ -110,13 +114,13 @@ def openssl() -> ctypes.CDLL | None:
         library.EVP_EncryptInit_ex.argtypes = (pointer, pointer, pointer, ctypes.c_char_p, ctypes.c_char_p)
         library.EVP_EncryptUpdate.argtypes = (pointer, pointer, ctypes.POINTER(number), ctypes.c_char_p, number)
         found = LockFreeKeystream(library)
-        place = (64, bytes(range(32)), 2**32 - 7)  # the counter carries over into its next word
+        place = (64, bytes(range(32)), 2**32 - 7)  # the counter overflows its lowest 32 bits here
         return library if torch.equal(found.words(*place), PackagedKeystream().words(*place)) else None
     except (OSError, AttributeError):
         return None
 
 
 def fastest_keystream() -> Keystream:
-    """For one thread."""
+    """The fastest implementation that is available, for one thread."""
     library = openssl()
     return PackagedKeystream() if library is None else LockFreeKeystream(library)

@@ -1,11 +1,12 @@
-"""Normal noise on a lattice, from random words: a result is the correctly rounded sum of a value and an ideal normal.
+"""Normal noise on a lattice: each result is the correctly rounded sum of a value and an ideal normal number.
 
-Normals are made by the Box-Muller transform in double precision. Nearly always that precision decides to which point
-of the lattice a sum is rounded. Where it does not, the pair of entries is left open, and `settle` decides it with as
-many random bits and digits as it takes. So the result depends on the words alone, not on the arithmetic.
+Normals are made from random words by the Box-Muller transform in double precision. Nearly always this precision is
+enough to decide to which point of the lattice a sum is rounded. Where it is not, the pair of entries is left open, and
+`settle` decides it with more random bits and more digits. So the result depends on the random words alone, not on
+rounding errors.
 
-The arithmetic exists twice: in C (`normals.c`), which is built at installation if there is a compiler, and in torch,
-which is always there. Both give the same results, bit for bit. docs/theory.md, section 8.2, has the error bound.
+There are two implementations with the same results, bit for bit: C (`normals.c`), built at installation if there is a
+compiler, and torch, which is always available. docs/theory.md, section 8.2, has the error bound.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ import torch
 
 from graphveil.noise.keystream import CHUNK, LockFreeKeystream
 
-# No normal of a pair that is not left open is further than this from the ideal one (docs/theory.md, section 8.2).
+# The largest error of a normal in a pair that is not left open (docs/theory.md, section 8.2).
 NORMAL_ERROR = 2.0**-34
-# Steps of the lattice in a standard deviation, at most: beyond, too many sums would be in doubt.
+# The most lattice steps in a standard deviation; with more, too many pairs would be left open.
 MOST_STEPS = 2.0**16
 
-# The exponent of [1, 2), the 52 bits below it, and 2^-20 of their range.
+# The exponent bits of [1, 2), the 52 mantissa bits, and 2^-20 of the mantissa's range.
 _ONE, _MANTISSA, _EDGE = 0x3FF0000000000000, 0x000FFFFFFFFFFFFF, 2**32
 # Further random bits of a radius and of an angle whose pair was left open.
 _MORE_BITS = 256
-# Open pairs that there is room for in one call; about one in a million is open.
+# The most open pairs of one call; about one pair in a million is open.
 _ROOM = 4096
 
 
@@ -55,15 +56,16 @@ class Rounding:
 
     @property
     def clear(self) -> float:
-        """How far a sum may be from the nearest step, in steps, so that no error can change where it is rounded to.
+        """The largest distance of a computed sum from the nearest step, in steps, at which rounding is certain.
 
-        Errors of the normal, and of sums of up to 2^16 * 16 steps in double precision, twice over.
+        It is 1/2 less twice the possible error: that of the normal, and that of sums of up to 2^16 * 16 steps in double
+        precision.
         """
         return 0.5 - 2 * (self.per_step * NORMAL_ERROR + 2.0**-32)
 
 
 class OpenPair(NamedTuple):
-    """A pair of entries that was left as it is: its chunk, its place among the chunk's pairs, and its two words."""
+    """A pair of entries that is left open: its chunk, its place among the chunk's pairs, and its two words."""
 
     chunk: int
     pair: int
@@ -72,28 +74,31 @@ class OpenPair(NamedTuple):
 
 
 class Normals(Protocol):
-    """One thread's way to noise. `words` are used up: for n values, n random int64, or n + 1 if n is odd."""
+    """Noise for one thread.
+
+    `add` overwrites `words`: for n values, n random int64, or n + 1 if n is odd.
+    """
 
     name: str
 
     def add(self, words: torch.Tensor, values: torch.Tensor, rounding: Rounding) -> list[OpenPair]:
-        """Values (float64) become rounded sums of value and noise; returns the pairs that are left open."""
+        """Replace values (float64) by rounded sums of value and noise; return the pairs that are left open."""
 
 
 def between_one_and_two(words: torch.Tensor) -> torch.Tensor:
-    """Random words to float64 in [1, 2), in place: 52 bits under a fixed exponent."""
+    """Convert random words to float64 in [1, 2), in place: 52 random bits with a fixed exponent."""
     return words.bitwise_and_(_MANTISSA).bitwise_or_(_ONE).view(torch.float64)
 
 
 def settle(pair: OpenPair, place: bytes, values: torch.Tensor, rounding: Rounding) -> None:
     """Add ideal noise to an open pair of a chunk's `values`, with 256 further random bits for each of its two words.
 
-    The further bits are a hash of `place`, which belongs to this pair alone and is as secret as the key.
+    The further bits are a hash of `place`, which is different for every pair and as secret as the key.
 
     Formal guarantee (docs/theory.md, section 8.2): with `pairs` drawn in all, the results are within a total variation
     of pairs * 2^-180 of rounded sums of values and ideal normals.
     """
-    import mpmath  # for one pair in a million, so not at start-up
+    import mpmath  # imported here because only one pair in a million needs it
 
     more = [int.from_bytes(hashlib.sha256(place + part).digest(), "big") for part in (b"radius", b"angle")]
     half = (len(values) + 1) // 2
@@ -109,7 +114,7 @@ def settle(pair: OpenPair, place: bytes, values: torch.Tensor, rounding: Roundin
 
 
 class TorchNormals:
-    """About two dozen passes, in buffers that stay."""
+    """The implementation in torch: about two dozen operations, in buffers that are reused."""
 
     name = "torch"
 
@@ -141,7 +146,7 @@ class TorchNormals:
         units = between_one_and_two(words)
         u = units[:half].neg_().add_(2.0)
         u.log_().mul_(-2)
-        np.sqrt(u.numpy(), out=u.numpy())  # half as long as torch's
+        np.sqrt(u.numpy(), out=u.numpy())  # takes half as long as torch's
         angle = units[half:].mul_(2 * math.pi)
         torch.cos(angle, out=pairs[:half])
         torch.sin(angle, out=pairs[half:])
@@ -150,7 +155,7 @@ class TorchNormals:
 
 
 class CompiledNormals:
-    """One pass, without Python's lock, in no memory but the words' own; or a whole run of chunks in one call."""
+    """The implementation in C: one pass, without Python's lock and without further memory."""
 
     name = "compiled"
 
@@ -169,7 +174,7 @@ class CompiledNormals:
     def add_run(
         self, stream: LockFreeKeystream, key: bytes, block: int, values: Sequence[torch.Tensor], rounding: Rounding
     ) -> list[OpenPair]:
-        """`add` for several chunks in one call, from a block of the keystream on; all but the last are whole chunks."""
+        """`add` for consecutive chunks of the keystream in one call; all but the last must be whole chunks."""
         count = len(values)
         for chunk in values:
             _check(chunk)
@@ -197,7 +202,7 @@ class CompiledNormals:
 
 
 def _check(values: torch.Tensor) -> None:
-    """C would write beyond shorter values, and could not read others."""
+    """Refuse values that C code would read or write wrongly."""
     assert values.dtype == torch.float64
     assert values.is_contiguous()
     assert len(values) <= CHUNK
@@ -217,7 +222,10 @@ def load(path: str) -> ctypes.CDLL:
 
 @cache
 def compiled_library() -> ctypes.CDLL | None:
-    """What the installation built, if it did and if that draws what torch draws: a stale file must not make noise."""
+    """The library that the installation built, or None if there is none or it does not agree with torch on a sample.
+
+    The check protects against a library that an older version of the source left behind.
+    """
     spec = find_spec("graphveil.noise._normals")
     if spec is None or spec.origin is None:
         return None
@@ -244,6 +252,6 @@ def compiled_library() -> ctypes.CDLL | None:
 
 
 def fastest_normals() -> Normals:
-    """For one thread."""
+    """The fastest implementation that is available, for one thread."""
     library = compiled_library()
     return TorchNormals() if library is None else CompiledNormals(library)

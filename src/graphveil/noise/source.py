@@ -1,8 +1,8 @@
-"""Where noise comes from: the AES-256 counter-mode keystream, keyed by the operating system or by a seed.
+"""The source of noise: the AES-256 counter-mode keystream, keyed by the operating system or by a seed.
 
-With no seed the key is 256 bits from the operating system and is never stored. With a seed the key is derived
-from it: the run can be repeated, and so can its noise by anyone who guesses the seed, which is why such a source
-calls itself insecure. Both use the same code, so what is tested seeded is what runs in production.
+With no seed the key is 256 bits from the operating system and is never stored. With a seed the key is derived from it:
+the run can be repeated, and anyone who guesses the seed can repeat its noise, so such a source calls itself insecure.
+Both use the same code, so tests with a seed test what runs without one.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from graphveil.noise.keystream import BLOCKS, CHUNK
 from graphveil.noise.normals import Rounding
 from graphveil.noise.worker import Worker
 
-# Chunks that are worth waking a thread for: one takes 0.15 ms, and waking may take as long as a few.
+# The least number of chunks for a further thread: one takes 0.15 ms, and starting a thread may take a few times that.
 _WORTH_A_THREAD = 6
-# Chunks that a thread takes at a time: their keystream goes on without a new start.
+# Consecutive chunks that a thread takes at a time: their keystream needs one start.
 _IN_A_ROW = 4
 
 
-# Given a worker, a run of chunks of the result and the keystream's block at which the run begins, fills the chunks.
+# Fills consecutive chunks of the result, given a worker, the chunks and the keystream's block where they begin.
 Draw = Callable[[Worker, Sequence[torch.Tensor], int], None]
 
 
@@ -62,7 +62,7 @@ class NoiseSource:
         return f"NoiseSource({self.description})"
 
     def __getstate__(self) -> dict[str, object]:
-        """For copies and files. A secure key is never stored and its noise never drawn twice: a copy gets its own."""
+        """The state for copies and files. A secure key is never stored: a copy gets a key of its own."""
         return {} if self.secure else {"secure": False, "_key": self._key, "_block": self._block}
 
     def __setstate__(self, state: dict[str, object]) -> None:
@@ -78,19 +78,20 @@ class NoiseSource:
 
     @property
     def position(self) -> int:
-        """How many blocks of the keystream are used up."""
+        """How many blocks of the keystream have been used."""
         return self._block
 
     def seek(self, position: int | None) -> None:
-        """Go on from where another source of the same seed was. A secure source is where it is: its key is its own."""
+        """Continue from the position of another source of the same seed. A secure source cannot do that."""
         if self.secure:
             raise InvalidInput("seed", None, "without one there is no earlier keystream to go on with")
         self._block = validate.count("position", position, least=self._block)
 
     def seal(self, data: bytes) -> bytes:
-        """`data` as only a source of the same seed can `unseal` it: for what would give the seed away.
+        """Encrypt `data` so that only a source of the same seed can `unseal` it, for data from which the seed could be
+        derived.
 
-        Without a seed there is none to give away, and `data` stays as it is.
+        Without a seed there is nothing to derive, and `data` is returned as it is.
         """
         if self.secure:
             return data
@@ -98,6 +99,7 @@ class NoiseSource:
         return nonce + AESGCM(self._sealing_key).encrypt(nonce, data, None)
 
     def unseal(self, sealed: bytes) -> bytes:
+        """What was given to `seal`; another seed, or damaged data, is an error."""
         if self.secure:
             return sealed
         try:
@@ -111,7 +113,7 @@ class NoiseSource:
 
     @property
     def arithmetic(self) -> str:
-        """What makes normals of the keystream: "compiled", or "torch" where `normals.c` was not built."""
+        """Which implementation makes normals: "compiled", or "torch" where `normals.c` was not built."""
         return self._workers[0].arithmetic
 
     def uniform(self, *shape: int) -> torch.Tensor:
@@ -130,7 +132,7 @@ class NoiseSource:
         return out.reshape(shape)
 
     def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
-        """float64 values become values plus ideal normals, rounded, in place.
+        """Replace float64 values by rounded sums of value and ideal normal, in place.
 
         Formal guarantee (docs/theory.md, section 8.2): each result is the correctly rounded sum of the value and an
         independent ideal normal number, up to a total variation of 2^-180 for each pair of entries, if the keystream
@@ -146,11 +148,13 @@ class NoiseSource:
         return self.uniform(*shape).mul_(high).long().clamp_(max=high - 1)
 
     def _each(self, chunks: Sequence[torch.Tensor], draw: Draw, skipped: int = 0, of: int | None = None) -> None:
-        """Draws into every chunk; a chunk's keystream follows from its place, whichever thread takes it.
+        """Call `draw` for all chunks, on several threads. The keystream of a chunk follows from its place, not from the
+        thread.
 
-        They are those after the first `skipped` of `of` chunks (all of them, if None); the others are left undrawn.
+        The chunks are those after the first `skipped` of `of` chunks (None: there are no others). The keystream of the
+        others is skipped.
         """
-        if self.secure and self._process != os.getpid():  # a fork is a copy: both would draw the same noise
+        if self.secure and self._process != os.getpid():  # after a fork both processes would draw the same noise
             self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
         first = self._block + BLOCKS * skipped
         self._block += BLOCKS * (len(chunks) if of is None else of)
@@ -167,7 +171,7 @@ class NoiseSource:
                     return
                 draw(worker, chunks[row.start : row.stop], first + row.start * BLOCKS)
 
-        # The calling thread begins at once; a helper that wakes up late finds less to do, or nothing.
+        # The calling thread starts at once; other threads take chunks that are left when they start.
         helping = [_helpers(threads - 1).submit(run, worker) for worker in self._workers[1:threads]]
         try:
             run(self._workers[0])

@@ -1,4 +1,4 @@
-"""The certificate: the executed plan, for machines (JSON) and for people who will never read the theory (text)."""
+"""The certificate: the executed plan, as JSON for machines and as text for readers who do not know the theory."""
 
 from __future__ import annotations
 
@@ -43,14 +43,33 @@ _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptogr
 
 @dataclass(frozen=True)
 class Certificate:
-    """What was protected, from whom, at what cost, and what was not.
+    """What was protected, at what cost, under which assumptions, and what was not protected.
 
     Formal guarantee: the fit that this certificate belongs to drew noise exactly as listed in `mechanisms`, and is
-    therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`.
+    therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`. A plan with two branches
+    is certified as a whole: `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum over both (docs/theory.md,
+    section 4.5).
 
-    A plan that branches is certified as a whole: `branch` is the one that was executed, `not_executed` are the
-    mechanisms after the choice of the other one, and `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum
-    over both (docs/theory.md, section 4.5).
+    Args:
+        method: The method's name.
+        level: What is protected.
+        epsilon: What the worst kind of node pays.
+        delta: The probability that is left out of the guarantee.
+        rdp_epsilon: Epsilon by Rényi accounting, a looser cross-check.
+        epsilon_by_kind: What nodes in training and unlabelled nodes pay.
+        mechanisms: What was drawn, with sensitivities and noise.
+        facts: The public facts that the plan was made from.
+        assumptions: What the guarantee relies on.
+        not_protected: What the guarantee does not cover.
+        random_source: Where the noise came from.
+        secure: Whether that source is cryptographic and unseeded.
+        versions: Versions of Python and of libraries.
+        alternatives: The number of branches of the plan.
+        branch: The branch that was executed, "main" or "fallback".
+        not_executed: The mechanisms after the choice in the other branch.
+
+    Raises:
+        InvalidInput: A field has the wrong type.
     """
 
     method: str
@@ -72,7 +91,7 @@ class Certificate:
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
-        """The certificate of a plan that was executed in full (`mechanisms.Ledger.certificate` makes sure of that)."""
+        """The certificate of a plan that was executed in full; `execution.Ledger.certificate` calls this."""
         by_kind = plan.epsilon_by_kind()
         return cls(
             method=plan.method,
@@ -95,15 +114,18 @@ class Certificate:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What the owner of the data should think about once more."""
+        """What the owner of the data should reconsider, in sentences."""
         read = self.mechanisms or self.not_executed
         found = delta_warning(self.level, self.facts, self.delta) if read else None
         return () if found is None else (found,)
 
     @property
     def arithmetic(self) -> dict[str, Any]:
-        """The lattices of this plan: steps of tables (of norm 1) and gradients, on which sums are exact, and steps to
-        which each result is rounded with its noise; and how far the sampler of noise is from an ideal one."""
+        """The lattices of this plan.
+
+        Steps of tables (of row norm 1) and of gradients, on which sums are exact; steps to which each result is rounded
+        together with its noise; and how far the sampler of noise is from an ideal one.
+        """
         gaussian = [m for m in self.mechanisms if not isinstance(m, Responses) and m.noise > 0]
         training = [m for m in gaussian if isinstance(m, ClippedTraining)]
         return {
@@ -114,6 +136,7 @@ class Certificate:
         }
 
     def to_dict(self) -> dict[str, Any]:
+        """The certificate as a dictionary that JSON can hold, with its schema and its warnings."""
         return {
             "schema": SCHEMA,
             "method": self.method,
@@ -140,11 +163,24 @@ class Certificate:
         check_declared(self)
 
     def to_json(self, indent: int | None = 2) -> str:
+        """The certificate as JSON; an infinite epsilon is null."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
-        """The certificate that `to_json` wrote; strict about its schema."""
+        """Read a certificate that `to_json` wrote.
+
+        Args:
+            text: The JSON text.
+
+        Returns:
+            The certificate.
+
+        Raises:
+            InvalidInput: The text is not JSON, has another schema, or a field is missing or has the wrong form.
+
+        Formal guarantee: none. Reading checks the form only; `graphveil verify` recomputes the figures.
+        """
         try:
             data = json.loads(text)
         except json.JSONDecodeError as error:
@@ -177,7 +213,7 @@ class Certificate:
             raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
 
     def plan(self) -> Plan:
-        """The plan that this certificate claims was executed, with its other branch: recompute its epsilon to check."""
+        """The plan that this certificate says was executed, with its other branch."""
         return Plan(
             self.method,
             self.level,
@@ -247,14 +283,14 @@ def _mechanism_line(m: Mechanism) -> str:
 
 
 def _power(step: float) -> str:
-    """A power of two in words."""
+    """A power of two as text, such as 2^-23."""
     return f"2^{round(math.log2(step))}"
 
 
 def _in_words(epsilon: float, delta: float) -> str:
     if epsilon == 0:
         return "The model does not depend on it at all."
-    # The best test at even prior odds errs with probability (1 - delta) / (1 + e^epsilon) at least.
+    # At even prior odds, any test errs with probability at least (1 - delta) / (1 + e^epsilon).
     sure = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700)))
     return (
         f"Someone who knows everything else and has to guess between two versions of it, at even odds beforehand, "
@@ -318,6 +354,7 @@ def not_protected_by(plan: Plan) -> tuple[str, ...]:
 
 
 def library_versions() -> dict[str, str]:
+    """The versions of Python and of the libraries that the result depends on."""
     found = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

@@ -1,7 +1,7 @@
 """The lattices on which released sums are exact and to which noise is rounded. All follow from public facts.
 
-A lattice here is the set of multiples of a step, and every step is a power of two: dividing by it and multiplying with
-it are exact. docs/theory.md, sections 8.3 and 8.4, has the proofs; `execution.exact` and `execution.gaussian` use it.
+A lattice here is the set of multiples of a step, and every step is a power of two, so dividing and multiplying by it
+are exact. docs/theory.md, sections 8.3 and 8.4, has the proofs; `execution.exact` and `execution.gaussian` use it.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _FACTOR_BITS, _SUM_BITS = 23, 52
 # The step of noise is its standard deviation, rounded down to a power of two, times this. Rounding to it adds less
 # than a ten-millionth to the variance.
 _NOISE = 2.0**-10
-# Noise is drawn this much larger than planned, which covers the rounding errors of the formulas that planned it.
+# Noise is drawn this much larger than planned, to cover rounding errors in the formulas of the plan.
 OUTWARD = 1 + 2.0**-40
-# How far the sampler of noise is from an ideal one, in total variation, for all that one fit can draw (2^70 pairs).
+# The total variation distance between drawn noise and ideal noise, for all that one fit can draw (2^70 pairs).
 SAMPLER_DELTA = 2.0**-100
 # The epsilon of randomised responses that 52 bits can keep to, and the classes that they can have.
 LEAST_RESPONSE, MOST_CLASSES = 2.0**-34, 2**14
@@ -64,7 +64,7 @@ class GradientLattice:
 
     With s the least power of two above the length of (a, 1): a is rounded to multiples of s 2^-p, d to multiples of
     step 2^p / s, both towards zero. Every product is then a multiple of `step`, and neither factor has more than 24
-    bits, so float32 holds both. Whatever the scale of a row's input is, its gradient keeps its digits.
+    bits, so float32 holds both. The relative precision of a row's gradient does not depend on the scale of its input.
 
     `rows` is the largest number of rows that can enter a sum, and `clip` the norm of each one's gradient: the sum of
     all sizes is at most rows * clip <= 2^52 steps.
@@ -86,5 +86,5 @@ class GradientLattice:
 
     @property
     def input_bits(self) -> int:
-        """The p of the docstring."""
+        """The p in the description of this class."""
         return self._bits // 2

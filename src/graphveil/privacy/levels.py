@@ -1,6 +1,6 @@
-"""What may change between two adjacent graphs: the thing that a guarantee is about.
+"""Levels: what may differ between two adjacent graphs, that is, what a guarantee protects.
 
-All combinations of the paper's Figure 1(c): topology protection from nothing (k = 0) through one edge and k
+They cover all combinations of the paper's Figure 1(c): from no topology protection (k = 0) through one edge and k
 neighbours to a whole node, with or without the node's features and label.
 """
 
@@ -18,16 +18,25 @@ UNITS: tuple[Unit, ...] = ("undirected", "directed")
 
 @dataclass(frozen=True)
 class Public:
-    """Nothing is private: training without noise."""
+    """Nothing is private: training without noise.
+
+    Formal guarantee: none.
+    """
 
 
 @dataclass(frozen=True)
 class Edge:
     """One edge may be added or removed; features, labels and every other edge are known to the adversary.
 
-    The undirected unit is the pair of entries A[i, j] and A[j, i]; the directed unit is a single entry. With no unit
-    given, the graph's declaration decides (`with_unit`). The directed unit on a symmetric graph is weaker than it
-    looks: the mirrored entry gives the edge away a second time.
+    Formal guarantee: adjacent graphs differ in one edge. All rows of what is released are protected.
+
+    Args:
+        unit: "undirected": an edge is the pair of entries A[i, j] and A[j, i]. "directed": it is a single entry. None:
+            by what the graph declares (`with_unit`). The directed unit on a symmetric graph protects less than it seems
+            to, because the mirrored entry shows the edge a second time.
+
+    Raises:
+        InvalidInput: There is no such unit.
     """
 
     unit: Unit | None = None
@@ -39,9 +48,18 @@ class Edge:
 
 @dataclass(frozen=True)
 class KNeighbor:
-    """A node's features and label, k entries of its row and k entries of its column may all change.
+    """A node's features and label, k entries of its row of A and k entries of its column may all change together.
 
-    With `attributes=False` features and labels are public and only the 2k entries are protected.
+    Formal guarantee: adjacent graphs differ in that much. What is protected is everything except the replaced node's
+    own row of what is released.
+
+    Args:
+        k: How many of the nodes it reads, and how many of the nodes that read it, may change. 0 protects attributes
+            alone.
+        attributes: False: features and labels are public, and only the 2k entries are protected.
+
+    Raises:
+        InvalidInput: k is negative, or nothing would be protected.
     """
 
     k: int
@@ -57,8 +75,15 @@ class KNeighbor:
 class Node:
     """A node's features, label and all of its edges may change.
 
-    `max_degree` promises that no node is read by more than that many others (column sums of A) in either of two
-    adjacent graphs. With `attributes=False` features and labels are public.
+    Formal guarantee: adjacent graphs differ in that much, and both keep the promise on degrees. What is protected is
+    everything except the replaced node's own row of what is released.
+
+    Args:
+        max_degree: A promise that no node is read by more than this many others (column sums of A).
+        attributes: False: features and labels are public.
+
+    Raises:
+        InvalidInput: `max_degree` is not a positive whole number.
     """
 
     max_degree: int
@@ -87,7 +112,7 @@ def make_level(
     unit: str | None = None,
     attributes: bool = True,
 ) -> Level:
-    """The level that these words describe; a word that does not belong to the level is an error."""
+    """The level with this name; an option that does not belong to it is an error."""
     if name not in NAMES.values():
         raise InvalidInput("level", name, f"must be one of {', '.join(NAMES.values())}")
     if k is not None and name != "k-neighbor":
@@ -124,9 +149,10 @@ def level_of(level: object, max_degree: int | None = None) -> Level:
 
 
 def with_unit(level: Level, directed: bool) -> Level:
-    """Settle an edge level's unit by what the graph *declares* itself to be.
+    """The level with its unit filled in: an edge level without one takes what the graph *declares* itself to be.
 
-    Declared, not measured: reading symmetry off A would make the noise depend on private data.
+    The declaration decides, not a measurement: noise that depends on whether A is symmetric would depend on private
+        data.
     """
     if isinstance(level, Edge) and level.unit is None:
         return Edge("directed" if directed else "undirected")
@@ -156,7 +182,7 @@ def protects_attributes(level: Level) -> bool:
 
 
 def describe(level: Level) -> str:
-    """One sentence for people who will never read the theory."""
+    """The level in one sentence, for readers who do not know the theory."""
     if isinstance(level, Public):
         return "Nothing is protected."
     if isinstance(level, Edge):

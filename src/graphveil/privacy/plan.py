@@ -1,6 +1,6 @@
-"""A plan lists the mechanisms of one fit, with their noise, before any data is touched.
+"""A plan lists the mechanisms of one fit, with their noise, before any data is read.
 
-A plan is a value: it draws nothing. `mechanisms.Ledger` executes it, and the executed plan is the certificate.
+A plan is a value: it draws nothing. `execution.Ledger` executes it, and the executed plan is the certificate.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ LARGEST_SHARE = 1e9
 class ByKind:
     """A sensitivity for each kind of replaced node: one in the training set, one outside it.
 
-    Training-set membership is public, so the two may pay differently; a certificate states the worse. At
-    edge level there is no replaced node and both entries are the edge's.
+    Who is in the training set is public, so the two kinds may cost different amounts, and a certificate states the
+    larger. At edge level no node is replaced, and both entries are the edge's.
     """
 
     training: float
@@ -52,7 +52,7 @@ class ByKind:
 
     @property
     def least(self) -> float:
-        """The smallest one that is not 0, or 0: what is drawn for the worst kind must not short-change the other."""
+        """The smallest sensitivity that is not 0, or 0."""
         return min((value for value in (self.training, self.unlabelled) if value > 0), default=0.0)
 
 
@@ -60,8 +60,10 @@ class ByKind:
 class GaussianRelease:
     """`uses` tables, each released with Gaussian noise of standard deviation `std` on every entry.
 
+    `source` says where the sensitivity is proved.
+
     Formal guarantee: each use is a Gaussian mechanism with mu = sensitivity / std, provided that what is released moves
-    by at most `sensitivity` (L2) between adjacent graphs, which `source` states.
+    by at most `sensitivity` (L2) between adjacent graphs.
     """
 
     name: str
@@ -189,10 +191,21 @@ Mechanism = GaussianRelease | ClippedTraining | Responses
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What everybody may know about a graph; plans depend on nothing else.
+    """What everybody may know about a graph. Plans depend on nothing else.
 
-    `edges` is a declared upper bound on the number of stored edges, never a measured number: that one is private.
-    `found` are facts among these that were found in the data and not declared, in words without values of the data.
+    Args:
+        nodes: The number of nodes.
+        train_nodes: The number of training nodes. Which nodes these are is public too.
+        features: The number of features.
+        classes: The number of classes.
+        directed: Whether the graph is declared directed.
+        edges: A declared upper bound on the number of stored edges, never a count: the count is private. None: no
+            bound.
+        found: Facts among these that were read from the data and not declared, in words that contain no values of the
+            data.
+
+    Raises:
+        InvalidInput: A number is out of range.
     """
 
     nodes: int
@@ -219,15 +232,28 @@ class PublicFacts:
 
 @dataclass(frozen=True)
 class Plan:
-    """An immutable list of mechanisms, all that a method may ever learn from private data.
+    """An immutable list of mechanisms: all that a method may ever learn from private data.
+
+    A plan may have two branches. After its mechanism "choice", what was released so far decides whether the rest of
+    `mechanisms` follows (the main plan) or `otherwise` (the fallback plan). Each branch is accounted at its part of
+    delta, and the plan costs the maximum over its branches (docs/theory.md, section 4.5).
 
     Formal guarantee: a fit that draws only through this plan satisfies graph differential privacy at `level` with
     (`epsilon`, `delta`) for every kind of node, under `assumptions`.
 
-    A plan may branch: after its mechanism "choice", what was released so far decides whether the rest of `mechanisms`
-    follows or `otherwise`. Each of the `alternatives` is accounted at its part of delta, and what the plan costs is the
-    maximum over its branches (docs/theory.md, section 4.5). `branch` says which one `mechanisms` is: the main plan, or
-    the fallback plan, whose `otherwise` is then the rest of the main plan.
+    Args:
+        method: The method's name.
+        level: What is protected, with its edge unit filled in.
+        facts: The public facts that the plan was made from.
+        delta: The probability that is left out of the guarantee, of all branches together.
+        mechanisms: What is drawn, in order, with noise.
+        assumptions: What the sensitivities rely on, in sentences for the certificate.
+        otherwise: The mechanisms that follow "choice" in the other branch; empty if there is one branch.
+        alternatives: The number of branches, among which delta is divided.
+        branch: Which branch `mechanisms` is: "main" or "fallback". Then `otherwise` is the rest of the other one.
+
+    Raises:
+        InvalidInput: The fields contradict each other.
     """
 
     method: str
@@ -250,7 +276,7 @@ class Plan:
             raise InvalidInput("mechanisms", names, "names must be unique")
         if self.otherwise and "choice" not in names[: len(self.mechanisms)]:
             raise InvalidInput("mechanisms", names, "there are two branches, but no choice between them")
-        # Where something was chosen there was something else to choose, whichever branch this is.
+        # A plan with a choice has two branches, also where only one of them is listed.
         validate.count("alternatives", self.alternatives, least=2 if self.otherwise or "choice" in names else 1)
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
@@ -267,10 +293,11 @@ class Plan:
         return Composition(tuple(loss for loss in losses if loss is not None))
 
     def epsilon_by_kind(self) -> dict[Kind, float]:
+        """What each kind of node pays, the maximum over both branches; infinite at level `Public()`."""
         if isinstance(self.level, Public):
             return dict.fromkeys(KINDS, math.inf)
         paid = {kind: self.composition(kind) for kind in KINDS}
-        # Often both kinds pay for the same, and one composition can take a second.
+        # Often both kinds pay for the same mechanisms; accounting once saves up to a second.
         epsilons = {each: each.epsilon(self._delta_of_each) for each in paid.values()}
         found = {kind: epsilons[each] for kind, each in paid.items()}
         if self.otherwise:
@@ -285,7 +312,7 @@ class Plan:
 
     @property
     def rdp_epsilon(self) -> float:
-        """The same by the paper's accountant."""
+        """What the worst kind of node pays by the paper's accountant (Rényi); a cross-check."""
         if isinstance(self.level, Public):
             return math.inf
         found = max(paid.rdp_epsilon(self._delta_of_each) for paid in {self.composition(kind) for kind in KINDS})
@@ -293,7 +320,7 @@ class Plan:
 
     @property
     def _delta_of_each(self) -> float:
-        """What is left for each branch after the distance of the noise from ideal noise (docs/theory.md, 8.2)."""
+        """The delta of each branch, less the distance of drawn noise from ideal noise (docs/theory.md, 8.2)."""
         return (self.delta - SAMPLER_DELTA) / self.alternatives
 
     def turned(self) -> Plan:
@@ -301,11 +328,11 @@ class Plan:
         return self.exchanged().straight()
 
     def straight(self) -> Plan:
-        """This branch alone."""
+        """This branch as a plan without branches."""
         return replace(self, otherwise=())
 
     def exchanged(self) -> Plan:
-        """The same plan, with its other branch as the one that is executed."""
+        """The same plan with its two branches exchanged."""
         shared = [mechanism.name for mechanism in self.mechanisms].index("choice") + 1
         return replace(
             self,
@@ -315,7 +342,7 @@ class Plan:
         )
 
     def shares(self) -> dict[str, float]:
-        """Each mechanism's part of mu^2, the currency in which Gaussian budgets add up; responses have none."""
+        """Each mechanism's part of the sum of mu^2; responses have none."""
         squares = {mechanism.name: _worst_mu(mechanism) ** 2 for mechanism in self.mechanisms}
         total = sum(squares.values())
         return {name: square / total if total else 0.0 for name, square in squares.items()}
@@ -323,8 +350,18 @@ class Plan:
     def calibrated(self, epsilon: float, shares: Mapping[str, float] | None = None) -> Plan:
         """This plan with the least noise that costs at most `epsilon`.
 
-        With `shares`, each mechanism gets that part of mu^2; without, the present noise is scaled as it is (the
-        paper's single multiplier when all multipliers are equal).
+        Args:
+            epsilon: The target.
+            shares: The part of mu^2 of each mechanism by name. None: the present noise is scaled by one factor (the
+                paper's single multiplier, when all multipliers are equal).
+
+        Returns:
+            A plan that costs at most `epsilon`, and at least 0.999 times that.
+
+        Raises:
+            InvalidInput: A share is missing or not positive, or no noise meets the target.
+
+        Formal guarantee: `epsilon` of the result, accounted anew, is at most the target.
         """
         plan = self if shares is None else self._with_shares(shares)
         if isinstance(self.level, Public):
@@ -335,7 +372,7 @@ class Plan:
         return plan._with_otherwise(epsilon) if self.otherwise else plan
 
     def _with_otherwise(self, epsilon: float) -> Plan:
-        """The other branch gets what the shared mechanisms leave of the same epsilon."""
+        """Scale the noise of `otherwise` so that the other branch costs at most the same epsilon."""
 
         def scaled(factor: float) -> Plan:
             return replace(self, otherwise=tuple(m.scaled(factor) for m in self.otherwise))
@@ -345,10 +382,17 @@ class Plan:
         return scaled(factor)
 
     def with_noise(self, noise: float | Mapping[str, float]) -> Plan:
-        """This plan with stated noise: one multiplier for all, or one for each mechanism by name.
+        """This plan with stated noise in place of calibrated noise.
 
-        A multiplier is in units of the sensitivity (releases) or of the clipping norm (gradients); for responses it
-        is their epsilon.
+        Args:
+            noise: One multiplier for all mechanisms, or one for each by name. It is in units of the sensitivity
+                (releases) or of the clipping norm (gradients); for responses it is their epsilon.
+
+        Returns:
+            The plan with this noise; its `epsilon` is what that costs.
+
+        Raises:
+            InvalidInput: A name is unknown or missing, or a value is not positive.
         """
         if isinstance(noise, Mapping):
             for name in noise:
@@ -389,7 +433,7 @@ class Plan:
 
 @lru_cache(maxsize=1024)
 def _least_factor(kinds: tuple[tuple[Loss, ...], ...], epsilon: float, delta: float) -> float:
-    """Searched for once: fits that differ in their seed alone share their noise."""
+    """Cached, because fits that differ only in their seed have the same noise."""
     return least_factor(kinds, epsilon, delta)[0]
 
 
@@ -422,11 +466,11 @@ def mechanism_from_dict(data: Mapping[str, Any]) -> Mechanism:
 
 
 def protected_units(level: Level, facts: PublicFacts) -> int:
-    """How many things a level protects one by one, by public facts alone.
+    """How many nodes, or edges, a level protects one by one, by public facts alone.
 
-    Nodes, those outside of the training set too. At edge level stored edges: the declared bound, otherwise the largest
-    number that this many nodes can have, n (n - 1). A connection of an undirected graph is stored twice and counted
-    twice, which makes the automatic delta smaller.
+    Nodes include those outside of the training set. At edge level, stored edges are counted: the declared bound, or
+    without one the largest number that this many nodes can have, n (n - 1). An edge of an undirected graph is stored
+    twice and counted twice, which makes the automatic delta smaller.
     """
     if not isinstance(level, Edge):
         return facts.nodes
@@ -456,7 +500,7 @@ def paper_delta(level: Level, train_nodes: int, edges: int) -> float:
 
 
 def check_delta(delta: object) -> float:
-    """Refuse a delta at which (epsilon, delta) promises too little, or that the accountants cannot compute with."""
+    """Refuse a delta at which the guarantee means little, or that is too small for the accountants."""
     number = validate.open_unit("delta", delta)
     if number > LARGEST_DELTA:
         raise InvalidInput("delta", delta, f"must be at most {LARGEST_DELTA}: the chance that nothing is promised")

@@ -1,7 +1,7 @@
-"""How far a query can move between adjacent graphs: one function per row of docs/theory.md, nothing else.
+"""Sensitivities: how far a query can move between adjacent graphs. One function for each result of docs/theory.md.
 
 Conventions: A is 0/1 without a diagonal, row i is what node i reads, column r is who reads node r. `rows != r`
-means that the replaced node's own row is left out, as graph differential privacy allows. L2 (Frobenius) norms
+means all rows except that of the replaced node r, which graph differential privacy does not cover. L2 (Frobenius) norms
 throughout. tests/privacy searches adjacent graphs for a counterexample to each.
 """
 
@@ -38,7 +38,7 @@ def head_group(level: Level, train_nodes: int) -> int:
 def clipped_sum(group: int, clip: float) -> float:
     """A sum of gradients clipped to norm C, of which `group` are replaced: 2 g C, linear in g.
 
-    docs/theory.md sections 2.2 and 7.1: all g may turn from +C to -C along one direction.
+    docs/theory.md sections 2.2 and 7.1: all g may change from +C to -C along one direction.
     """
     return 2 * group * clip
 
@@ -87,7 +87,7 @@ def gap_hop(level: Level, max_degree: int | None, nodes: int) -> float:
     """One hop A H of GAP, rows of H of norm at most 1 that may all depend on the node's own features.
 
     docs/theory.md section 3; paper, theorem 5.1: edge 1 or sqrt(2); N_k (every k, 0 included) and node 2 sqrt(D),
-    attained when the D readers of r stay and its row turns round. All rows at edge level, rows != r otherwise.
+    attained when the D readers of r stay and its row of H changes sign. All rows at edge level, else rows != r.
     """
     if isinstance(level, Public):
         return 0.0
@@ -104,7 +104,7 @@ def label_responses(level: Level) -> int:
 def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool = True) -> float:
     """A table with one row per node computed from that node's attributes by an already private classifier.
 
-    docs/theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (signed).
+    docs/theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (any sign).
     """
     if not protects_attributes(level):
         return 0.0
@@ -113,7 +113,8 @@ def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool =
 
 # Neighbours up to which `neighbor_margins` counts degrees where no promise bounds them.
 COUNTED_DEGREE = 64
-# What the five sums of `neighbor_margins` move by in their units: how neighbours vote has the most to tell.
+# How far each of the five sums of `neighbor_margins` can move, in its unit. The votes of neighbours get the most
+# of the signal.
 _EMPHASIS = (0.4, 0.4, 1.0, 0.6, 0.4)
 
 
@@ -132,11 +133,11 @@ def neighbor_margins(level: Level, train_nodes: int, *, in_training: bool = True
 
 
 def neighbor_margin_units(level: Level) -> tuple[float, ...]:
-    """The bound of each sum over what it moves by in its unit: wrong nodes, wrong ones with shaken weights, how the
-    neighbours of wrong ones vote, with which weight, and degrees.
+    """The unit of each of the five sums: its bound, divided by how far it may move in that unit.
 
-    docs/theory.md section 5.5. N_k: 1, 1, 4 + k, 2 + k and 1 + k / 64; node level, with weights of at most 1/D: 1, 1,
-    6, 4 and 2.
+    The sums count nodes that features get wrong, the same with noise added to the weights, the votes of the neighbours
+    of wrong nodes, the weights of these votes, and degrees. docs/theory.md section 5.5. N_k: 1, 1, 4 + k, 2 + k and 1 +
+    k / 64; node level, with weights of at most 1/D: 1, 1, 6, 4 and 2.
     """
     bounds: tuple[float, ...] = (1, 1, 6, 4, 2)
     if isinstance(level, KNeighbor):
@@ -202,9 +203,9 @@ def sage_output(level: Level, max_degree: int | None, layers: int, nodes: int, r
 def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:
     """Randomised bits that change when every entry of A is answered by randomised response.
 
-    `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit and two
-    otherwise (docs/theory.md section 6.3); N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D entries of
-    its column and any number in its row, which the promise on columns does not bound.
+    `paired`: A[i, j] and A[j, i] share one bit, as on an undirected graph. An undirected edge is then one bit; without
+    pairs it is two (docs/theory.md section 6.3). N_k changes k pairs or 2k entries; a node changes 2D pairs, or 2D
+    entries of its column and any number in its row, which the promise on columns does not bound.
     """
     if isinstance(level, Public):
         return 0

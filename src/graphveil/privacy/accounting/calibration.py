@@ -16,14 +16,17 @@ from graphveil.privacy.accounting.gaussian import gaussian_delta
 from graphveil.privacy.accounting.losses import Loss, RandomizedResponse, check_losses
 
 _TOLERANCE = 1e-3
-# Searches aim at the middle of the accepted band, so that small errors of the aim do not leave it.
+# Searches aim inside the accepted range, so that a small error still ends within it.
 _AIM = 1 - 0.4 * _TOLERANCE
 _MOST_EVALUATIONS = 60
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """Calibrated mechanisms in the order given, and what they cost together."""
+    """Calibrated mechanisms in the order given, and what they cost together.
+
+    `factor` is what the noise was multiplied with.
+    """
 
     losses: tuple[Loss, ...]
     epsilon: float
@@ -36,9 +39,21 @@ def calibrate(
 ) -> Calibration:
     """Scale the noise of all mechanisms by one common factor until they cost `epsilon` at `delta`.
 
-    The factor multiplies the noise that the mechanisms come with, so equal noise multipliers stay equal: that
-    is the paper's single shared multiplier. With `shares`, noise is first set so that mechanism i has shares[i]
-    of the total mu^2. Randomised responses keep their epsilon (give them a share of 0) and are paid for.
+    The factor multiplies the noise that the mechanisms come with, so equal noise multipliers stay equal: that is the
+    paper's single shared multiplier. Randomised responses keep their epsilon, and it is accounted for.
+
+    Args:
+        losses: The mechanisms.
+        epsilon: The target.
+        delta: The probability that is left out of the guarantee.
+        shares: The part of the total mu^2 of each mechanism, in order; 0 for randomised responses. Noise is set to
+            these parts before it is scaled.
+
+    Returns:
+        The calibrated mechanisms; they cost at most `epsilon`, and at least 0.999 times that.
+
+    Raises:
+        InvalidInput: An argument cannot be used, or no noise meets the target.
 
     Formal guarantee: the returned mechanisms compose to at most (`epsilon`, `delta`).
 
@@ -76,7 +91,7 @@ def least_factor(kinds: Iterable[Sequence[Loss]], epsilon: float, delta: float) 
 
 
 def _worst(kinds: list[tuple[Loss, ...]]) -> list[tuple[Loss, ...]]:
-    """Leave out kinds that pay for nothing that an earlier kind does not pay for."""
+    """Drop a kind of node whose mechanisms are all among those of another kind: it never pays more."""
     worst: list[tuple[Loss, ...]] = []
     for kind in kinds:
         if not any(Counter(kind) <= Counter(other) for other in worst):
@@ -143,7 +158,7 @@ def search_factor(spent: Callable[[float], float], guess: float, epsilon: float,
     position = start = math.log(guess)
     while len(seen) < _MOST_EVALUATIONS and position < start + 12:
         if seen and position == seen[-1][0]:
-            break  # the cost jumps across the target, and the bracket has no room left
+            break  # the cost jumps across the target, and the bracket cannot shrink further
         cost = spent(math.exp(position))
         if (1 - _TOLERANCE) * epsilon < cost <= epsilon:
             return math.exp(position), cost

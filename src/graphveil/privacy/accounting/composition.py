@@ -1,8 +1,8 @@
-"""Composition of mechanisms: epsilon for delta and delta for epsilon, never below the truth.
+"""Composition of mechanisms: epsilon for delta and delta for epsilon, always rounded to the safe side.
 
-Gaussians combine exactly. Everything else goes through dp-accounting's privacy-loss distributions: this file only
-lays the atoms on a common grid (again "connect the dots") and hands them over. What the fast Fourier
-transform may lose to rounding is added to the infinite loss.
+Gaussians combine exactly. Everything else goes through dp-accounting's privacy-loss distributions: this file puts the
+discretised losses on a common grid ("connect the dots" once more) and hands them over. The rounding error of the fast
+Fourier transform is added to the probability of an infinite loss.
 """
 
 from __future__ import annotations
@@ -44,30 +44,66 @@ class Composition:
 
     @property
     def mu(self) -> float:
-        """The Gaussian part's mu in closed form; the currency in which budget shares are given."""
+        """The mu of all Gaussian parts together, in closed form. Shares of the budget are parts of its square."""
         return math.sqrt(sum(loss.mu**2 for loss in self.losses))
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon >= 0 at which the composition is (epsilon, delta)-DP; infinite when none was found."""
+        """Epsilon for a delta.
+
+        Args:
+            delta: Between 0 and 1, both excluded.
+
+        Returns:
+            An epsilon of at least 0, never below the true one; infinite if none can be certified at this delta.
+
+        Raises:
+            InvalidInput: `delta` is out of range.
+
+        Formal guarantee: the composition is (epsilon, delta)-DP.
+        """
         validate.open_unit("delta", delta)
         if self._pmf is None:
             return gaussian_epsilon(self._exact_mu, delta)
         return min(_epsilon_for_delta(self._pmf, delta), self._pure_epsilon)
 
     def delta(self, epsilon: float) -> float:
-        """A delta at which the composition is (epsilon, delta)-DP."""
+        """Delta for an epsilon.
+
+        Args:
+            epsilon: At least 0.
+
+        Returns:
+            A delta, never below the true one.
+
+        Raises:
+            InvalidInput: `epsilon` is negative or not finite.
+
+        Formal guarantee: the composition is (epsilon, delta)-DP.
+        """
         validate.non_negative("epsilon", epsilon)
         if self._pmf is None:
             return gaussian_delta(self._exact_mu, epsilon)
         return min(1.0, float(self._pmf.get_delta_for_epsilon(epsilon)))
 
     def rdp_epsilon(self, delta: float) -> float:
-        """Epsilon by the paper's route: Rényi divergences added up, then its conversion lemma."""
+        """Epsilon by the paper's accountant: Rényi divergences added up, then its conversion lemma.
+
+        Args:
+            delta: Between 0 and 1, both excluded.
+
+        Returns:
+            An epsilon, usually larger than `epsilon(delta)`.
+
+        Raises:
+            InvalidInput: `delta` is out of range.
+
+        Formal guarantee: the composition is (epsilon, delta)-DP, up to the numerical integration; a cross-check only.
+        """
         return rdp_epsilon(self.losses, validate.open_unit("delta", delta))
 
     @property
     def _pure_epsilon(self) -> float:
-        """Randomised responses alone never cost more than their sum, whatever the grid says."""
+        """Randomised responses alone cost at most the sum of their epsilons, which the grid may exceed."""
         if all(isinstance(loss, RandomizedResponse) for loss in self.losses):
             return sum(loss.epsilon * loss.uses for loss in self.losses if isinstance(loss, RandomizedResponse))
         return math.inf
@@ -78,7 +114,7 @@ class Composition:
 
     @cached_property
     def _pmf(self) -> DensePLDPmf | None:
-        """The composed privacy-loss distribution, or None when a single Gaussian says it all."""
+        """The composed privacy-loss distribution, or None when everything is Gaussian and has a closed form."""
         others = [loss for loss in self.losses if not _is_exactly_gaussian(loss)]
         if not others:
             return None
@@ -97,7 +133,18 @@ class Composition:
 
 
 def compose(losses: Iterable[Loss]) -> Composition:
-    """The composition of these mechanisms.
+    """The composition of mechanisms.
+
+    Args:
+        losses: What each mechanism costs.
+
+    Returns:
+        A value that computes epsilon for delta and the reverse.
+
+    Raises:
+        InvalidInput: One of `losses` is not a loss.
+
+    Formal guarantee: that of `Composition`.
 
     >>> parts = [SampledGaussian(noise_multiplier=2.16, group_size=2, sampling_rate=0.0129, steps=7735)]
     >>> round(compose(parts).epsilon(1e-5), 2)
@@ -135,7 +182,7 @@ def _epsilon_for_delta(pmf: DensePLDPmf, delta: float) -> float:
 
 
 def _lay_on_grid(atoms: LossAtoms, step: float) -> DensePLDPmf:
-    """Split each atom between its two neighbours on the grid, keeping its mass under both hypotheses."""
+    """Split each loss between its two neighbours on the grid, keeping its mass under both hypotheses."""
     cell = np.floor(atoms.losses / step)
     offset = atoms.losses - cell * step
     to_upper = atoms.masses * np.clip(np.expm1(-offset) / math.expm1(-step), 0.0, 1.0)

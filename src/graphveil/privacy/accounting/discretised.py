@@ -1,9 +1,8 @@
-"""One use of a mechanism as a discrete privacy-loss distribution that is never too small.
+"""One use of a mechanism as a discrete privacy-loss distribution that dominates the true one.
 
-Every distribution here dominates the true one: replacing the losses inside a cell by two atoms at the cell's ends,
-with the same mass under both hypotheses, can only raise every hockey-stick divergence ("connect the dots",
-Doroshenko et al. 2022, arXiv:2207.04380). Masses are differences of normal tails on the side where they
-are small, so they keep their relative precision far out.
+Replacing the losses inside a cell by two losses at the cell's ends, with the same mass under both hypotheses, can only
+raise every hockey-stick divergence ("connect the dots", Doroshenko et al. 2022, arXiv:2207.04380). Masses are
+differences of normal tails, taken on the side where they are small, so they keep their relative precision far out.
 """
 
 from __future__ import annotations
@@ -25,7 +24,10 @@ _CELL_LOSS = 0.05
 
 @dataclass(frozen=True)
 class LossAtoms:
-    """Privacy losses in ascending order, their probabilities, and the probability of an infinite loss."""
+    """A discretised loss: values in ascending order, their probabilities, and the probability of an infinite loss.
+
+    `uses` is how often the mechanism is used.
+    """
 
     losses: np.ndarray
     masses: np.ndarray
@@ -33,7 +35,7 @@ class LossAtoms:
     uses: int
 
     def tail(self, sign: int, mass: float) -> float:
-        """A point that the sum over all uses passes with probability at most `mass` (Chernoff's bound)."""
+        """A value that the summed loss of all uses exceeds with probability at most `mass` (Chernoff's bound)."""
         orders = sign * np.geomspace(1e-2, 1e3, 41)
         log_moments = logsumexp(np.outer(orders, self.losses), b=self.masses, axis=1)
         bounds = (self.uses * log_moments + math.log(1 / mass)) / orders
@@ -42,7 +44,7 @@ class LossAtoms:
 
 
 def loss_atoms(loss: Loss) -> LossAtoms:
-    """The privacy-loss distribution of one use of `loss`."""
+    """The discretised privacy-loss distribution of one use of `loss`."""
     if isinstance(loss, RandomizedResponse):
         return _response_atoms(loss)
     if isinstance(loss, Gaussian):

@@ -11,7 +11,17 @@ _SAFETY = 1e-10
 
 
 def gaussian_delta(mu: float, epsilon: float) -> float:
-    """The smallest delta at which N(0, 1) against N(mu, 1) is (epsilon, delta)-DP; any real epsilon."""
+    """The smallest delta at which a Gaussian mechanism is (epsilon, delta)-DP.
+
+    Args:
+        mu: The sensitivity divided by the standard deviation of the noise.
+        epsilon: Any real number.
+
+    Returns:
+        The delta of N(0, 1) against N(mu, 1), between 0 and 1.
+
+    Formal guarantee: exact up to rounding of floating point (Balle and Wang 2018, theorem 8).
+    """
     if mu == 0:
         return max(0.0, -math.expm1(epsilon))
     upper = float(ndtr(mu / 2 - epsilon / mu))
@@ -20,7 +30,17 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The smallest epsilon >= 0 for this delta, rounded up."""
+    """The smallest epsilon at which a Gaussian mechanism is (epsilon, delta)-DP.
+
+    Args:
+        mu: The sensitivity divided by the standard deviation of the noise.
+        delta: Between 0 and 1, both excluded.
+
+    Returns:
+        An epsilon of at least 0, rounded up.
+
+    Formal guarantee: the mechanism is (epsilon, delta)-DP.
+    """
     if mu == 0 or gaussian_delta(mu, 0.0) <= delta:
         return 0.0
     # The tail bound delta(eps) <= Phi(mu/2 - eps/mu) <= exp(-t^2/2) gives an upper end for the search.
@@ -32,7 +52,17 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_mu(epsilon: float, delta: float) -> float:
-    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP, rounded down."""
+    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP.
+
+    Args:
+        epsilon: The target.
+        delta: Between 0 and 1, both excluded.
+
+    Returns:
+        mu, rounded down: take noise of sensitivity / mu.
+
+    Formal guarantee: a Gaussian mechanism with this mu is (epsilon, delta)-DP.
+    """
     upper = 1.0
     while gaussian_delta(upper, epsilon) < delta:
         upper *= 2

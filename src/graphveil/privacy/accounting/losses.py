@@ -1,7 +1,6 @@
-"""What one mechanism costs, as a value: the pair of output distributions that dominates it.
+"""What one mechanism costs, as a value: a pair of output distributions that dominates it.
 
-Nothing here computes epsilon; `Composition` reads these values (shared design with dp-accounting: events
-apart from accountants).
+These values compute no epsilon; `Composition` reads them. dp-accounting separates events and accountants in this way.
 """
 
 from __future__ import annotations
@@ -19,6 +18,12 @@ class Gaussian:
     """A Gaussian mechanism whose sensitivity is `mu` noise standard deviations.
 
     Formal guarantee: N(0, 1) against N(mu, 1), the Gaussian-DP of Dong, Roth and Su (2022, definition 4).
+
+    Args:
+        mu: The sensitivity divided by the standard deviation of the noise.
+
+    Raises:
+        InvalidInput: `mu` is negative or not finite.
 
     >>> Gaussian(mu=1.0).scaled(2.0)
     Gaussian(mu=0.5)
@@ -39,19 +44,26 @@ class Gaussian:
         return Gaussian(self.mu / factor)
 
     def with_mu(self, mu: float) -> Gaussian:
+        """The same mechanism with the noise that makes `mu` this value."""
         return Gaussian(mu)
 
 
 @dataclass(frozen=True)
 class SampledGaussian:
-    """`steps` noisy sums of clipped gradients, of which a replaced node moves `group_size` rows.
-
-    Rows enter a step independently with probability `sampling_rate` (Poisson); the noise on the *sum* has
-    standard deviation `noise_multiplier` times the clipping norm.
+    """`steps` noisy sums of clipped gradients, of which a replaced node changes `group_size` rows.
 
     Formal guarantee: each step is dominated by sum_j Pr[J=j] N(+j, s^2) against sum_j Pr[J=j] N(-j, s^2) with
     J ~ Binomial(group_size, sampling_rate) (docs/theory.md, lemma 1). At rate 1 this is exactly a Gaussian
     mechanism with mu = 2 group_size sqrt(steps) / noise_multiplier.
+
+    Args:
+        noise_multiplier: The standard deviation of the noise on the sum, in multiples of the clipping norm.
+        group_size: How many rows a replaced node changes.
+        sampling_rate: The probability with which each row enters a step, independently (Poisson sampling).
+        steps: The number of steps.
+
+    Raises:
+        InvalidInput: A value is out of range.
     """
 
     noise_multiplier: float
@@ -67,7 +79,7 @@ class SampledGaussian:
 
     @property
     def mu(self) -> float:
-        """The mu of the Gaussian mechanism it equals at rate 1, and approaches over many steps below."""
+        """The mu of the Gaussian mechanism that it equals at rate 1; below, an approximation for many steps."""
         shift = 2 * self.group_size * self.sampling_rate
         return shift * math.sqrt(self.steps) / self.noise_multiplier
 
@@ -85,6 +97,14 @@ class RandomizedResponse:
     """`uses` answers over `classes` symbols: the true one with odds e^epsilon against each other symbol.
 
     Formal guarantee: pure `epsilon`-DP per answer; the loss is +epsilon, 0 or -epsilon.
+
+    Args:
+        epsilon: The epsilon of one answer.
+        classes: The number of symbols.
+        uses: How many answers a replaced node (or edge) changes.
+
+    Raises:
+        InvalidInput: A value is out of range.
     """
 
     epsilon: float
@@ -98,11 +118,12 @@ class RandomizedResponse:
 
     @property
     def truth_probability(self) -> float:
+        """How often an answer is the true symbol."""
         return 1.0 / (1.0 + (self.classes - 1) * math.exp(-self.epsilon))
 
     @property
     def mu(self) -> float:
-        """A response takes no share of mu^2."""
+        """0: the epsilon of a response is chosen, so it takes no share of mu^2."""
         return 0.0
 
     def scaled(self, factor: float) -> RandomizedResponse:

@@ -1,6 +1,6 @@
 """The paper's accountant: Rényi divergences added up, then Lemma F.1 of the paper (appendix "RDP to DP conversion").
 
-A second opinion on the same dominating pairs, looser by design; `Composition.epsilon` is the certified figure.
+A cross-check on the same dominating pairs, looser by design; `Composition.epsilon` is the certified figure.
 """
 
 from __future__ import annotations

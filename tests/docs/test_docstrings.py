@@ -1,0 +1,56 @@
+"""`help` explains what a user gives to public classes and functions."""
+
+import dataclasses
+import inspect
+import re
+
+import pytest
+
+import graphveil as gv
+from graphveil import accounting
+from graphveil.audit import audit
+from graphveil.methods import CLASSES
+from graphveil.methods.plans import make_plan
+
+MODEL = ("fit", "plan", "save", "predict", "predict_proba", "predict_on", "predict_new", "score", "set_params")
+GRAPH = ("from_edge_index", "from_pyg", "from_scipy", "from_networkx", "with_split")
+FUNCTIONS = [
+    *(getattr(gv.DPDGC, name) for name in MODEL),
+    *(getattr(gv.Graph, name) for name in GRAPH),
+    *(gv.load, gv.read_graph, gv.write_graph, gv.load_dataset, audit, make_plan),
+    *(accounting.compose, accounting.calibrate),
+    *(accounting.gaussian_delta, accounting.gaussian_epsilon, accounting.gaussian_mu),
+    *(accounting.Composition.epsilon, accounting.Composition.delta, accounting.Composition.rdp_epsilon),
+    *(gv.Plan.calibrated, gv.Plan.with_noise, gv.Certificate.from_json),
+]
+VALUES = [gv.Edge, gv.KNeighbor, gv.Node, gv.PublicFacts, gv.Plan, gv.Certificate]
+VALUES += [accounting.Gaussian, accounting.SampledGaussian, accounting.RandomizedResponse]
+
+
+def explained(text: str) -> set[str]:
+    """The names that the Args sections of a docstring explain."""
+    found: set[str] = set()
+    for section in re.findall(r"^Args:\n((?:(?: {4}.*)?\n?)*)", inspect.cleandoc(text), re.MULTILINE):
+        for names in re.findall(r"^ {4}([\w, ]+): \S", section, re.MULTILINE):
+            found |= set(names.split(", "))
+    return found
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_help_explains_each_parameter_of_a_method_once(name):
+    cls = getattr(gv, name)
+    fields = {field.name for field in dataclasses.fields(cls)}
+    assert explained(cls.__doc__) == fields
+    for field in fields:
+        assert len(re.findall(rf"^ {{4}}{field}: ", cls.__doc__, re.MULTILINE)) == 1, field
+
+
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda function: function.__qualname__)
+def test_functions_explain_their_arguments(function):
+    given = set(inspect.signature(function).parameters) - {"self", "cls"}
+    assert explained(function.__doc__) == given
+
+
+@pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
+def test_values_explain_their_fields(cls):
+    assert explained(cls.__doc__) == {field.name for field in dataclasses.fields(cls)}

@@ -1,0 +1,51 @@
+"""Pages for contributors name files and functions that exist."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "src" / "graphveil"
+PAGES = [*(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "README.md"))]
+PAGES += sorted(PACKAGE.rglob("README.md"))
+PLACE = re.compile(r"`([\w./-]+\.(?:py|c|md))(?:::([\w.]+))?`")
+
+
+def names(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_files_and_functions_exist(page):
+    for path, name in PLACE.findall(page.read_text(encoding="utf-8")):
+        places = [place / path for place in (page.parent, PACKAGE, ROOT) if (place / path).is_file()]
+        assert places, f"there is no {path}"
+        if name:
+            assert name in defined(places[0]), f"{path} has no {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"links to {target}"
+
+
+@pytest.mark.parametrize("page", sorted(PACKAGE.rglob("README.md")), ids=names)
+def test_a_package_lists_all_of_its_modules(page):
+    listed = {path for path, _ in PLACE.findall(page.read_text(encoding="utf-8"))}
+    there = {file.name for file in page.parent.iterdir() if file.suffix in (".py", ".c")} - {"__init__.py"}
+    assert there <= listed
+
+
+def defined(path):
+    """The classes and functions of a module, and the methods of its classes."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    found = {node.name for node in tree.body if isinstance(node, kinds)}
+    for outer in tree.body:
+        if isinstance(outer, ast.ClassDef):
+            found |= {f"{outer.name}.{node.name}" for node in outer.body if isinstance(node, kinds)}
+    return found
