@@ -15,8 +15,7 @@ import torch
 from graphveil.audit.end_to_end import MakeModel, recorded_fit
 from graphveil.audit.pairs import with_links
 from graphveil.audit.scores import Scores
-from graphveil.audit.subject import MakeLedger
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows, dense
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier

@@ -19,7 +19,7 @@ from graphveil.audit.subject import Subject
 from graphveil.audit.twins import Twin, twin_named
 from graphveil.audit.verdict import AuditReport, Finding, Movement
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike
 from graphveil.graph import Graph, csbm
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
@@ -64,7 +64,7 @@ class Case:
         plan = self.plan()
         return Subject.sound(plan) if self.twin is None else self.twin.subject(plan)
 
-    def make_ledger(self, plan: Plan, source: NoiseSource) -> Ledger:
+    def make_ledger(self, plan: Plan, source: NoiseSource) -> LedgerLike:
         if self.twin is None:
             return Ledger(plan, source)
         return self.twin.make_ledger(self.twin.executed(plan), source)

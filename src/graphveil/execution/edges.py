@@ -9,14 +9,14 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.ledger import Ledger
+from graphveil.execution.ledger import LedgerLike
 from graphveil.execution.response import within
 from graphveil.noise.source import NoiseSource
 
 _BLOCK = 2**20
 
 
-def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, paired: bool) -> sp.csr_array:
+def randomized_edges(adjacency: sp.csr_array, ledger: LedgerLike, name: str, *, paired: bool) -> sp.csr_array:
     """Every entry off the diagonal answered by binary randomised response; `paired`: one answer for both directions.
 
     Formal guarantee (docs/theory.md, section 8.5): pure epsilon-DP for each answered bit, as `name` plans it, rounding

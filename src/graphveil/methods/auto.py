@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
@@ -47,7 +47,7 @@ class Auto(DPDGC):
         planned = self._ledger.plan.mechanisms
         return super()._degree_bound() if any(each.name == "release" for each in planned) else None
 
-    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if "release" not in ledger.used:
             return self._finish_without_graph(data, self._opinions(data, ledger)[0])
         if "choice" not in ledger.used:
@@ -58,7 +58,7 @@ class Auto(DPDGC):
         ledger.turn()
         return self._leave_the_graph(data, ledger, features)
 
-    def _graph_pays(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
+    def _graph_pays(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
         plan = ledger.plan
         if plan.facts.directed:
             return co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), plan)
@@ -67,7 +67,7 @@ class Auto(DPDGC):
         others = shaken(features, data.features, spread)
         return neighbors_pay(ledger.release("choice", neighbor_margins(data, opinions, others, plan.level)), plan)
 
-    def _leave_the_graph(self, data: Inputs, ledger: Ledger, features: torch.nn.Module) -> torch.Tensor:
+    def _leave_the_graph(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module) -> torch.Tensor:
         """More training of features."""
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
@@ -50,7 +50,7 @@ class DPSAGE(NodeClassifier):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         X = self._unit_rows(data.features)
         summed = self.arithmetic.product(data.adjacency, X)
         read = normalize_rows(summed.float())

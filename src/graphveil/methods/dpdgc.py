@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
@@ -72,7 +72,7 @@ class DPDGC(NodeClassifier):
             tau=self.tau,
         )
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if self._parts != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._released = self._embed(data, ledger)
@@ -86,11 +86,13 @@ class DPDGC(NodeClassifier):
         self._head: torch.nn.Module = head
         return all_logits(logits, data.nodes, Z.device)
 
-    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
         return self._fuse(data, ledger, *self._opinions(data, ledger))
 
-    def _fuse(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> torch.Tensor:
+    def _fuse(
+        self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor
+    ) -> torch.Tensor:
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger, self.arithmetic)
         W = self.arithmetic.table(tables.joined(self._parts), self.row_norm, ledger.plan.facts.nodes)
         summed = ledger.release("release", self.arithmetic.product(data.adjacency, W))
@@ -120,7 +122,7 @@ class DPDGC(NodeClassifier):
             self._fuse_freely(head, logits, data, "head")
         return all_logits(logits, data.nodes, Z.device)
 
-    def _opinions(self, data: Inputs, ledger: Ledger) -> tuple[torch.nn.Module, torch.Tensor]:
+    def _opinions(self, data: Inputs, ledger: LedgerLike) -> tuple[torch.nn.Module, torch.Tensor]:
         """A classifier of features alone, and the class probabilities that it gives to every node."""
         private = "features" in ledger.used
 
@@ -231,7 +233,7 @@ class DPDGC(NodeClassifier):
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)
 
-    def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _embed(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Z for all nodes, released once; everything after it reads this tensor and never A again."""
         private = not isinstance(self.level, Public)
         model = Embedding(data.adjacency, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)

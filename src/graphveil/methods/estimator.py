@@ -17,7 +17,7 @@ import torch
 
 from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph import Graph, cap_degree
@@ -153,12 +153,38 @@ class NodeClassifier:
                 self.fit(graph, checkpoint=opened)
                 opened.discard()
             return self
+        return self.execute(graph, checkpoint=checkpoint)
+
+    def execute(
+        self,
+        graph: Graph,
+        plan: Plan | None = None,
+        make_ledger: MakeLedger = Ledger,
+        *,
+        checkpoint: Checkpoint | None = None,
+    ) -> Self:
+        """`fit` with a plan and a ledger that are handed in; audits use it.
+
+        Args:
+            graph: The training graph.
+            plan: A plan of this method for the public facts of this graph; None: make it.
+            make_ledger: Builds the ledger that all mechanisms are drawn through, from the plan and a source of noise.
+            checkpoint: Keeps an unfinished fit, as in `fit`.
+
+        Returns:
+            This model, fitted.
+
+        Raises:
+            InvalidInput: A parameter or the graph does not fit the method.
+
+        Formal guarantee: the certificate is the ledger's. It holds if the ledger keeps to the plan, as `Ledger` does.
+        """
         self._check_parameters()
         graph.check_trainable()
-        plan = self.plan(graph)
+        plan = plan or self.plan(graph)
         check_declared_edges(plan.facts, graph.num_edges)
         source = NoiseSource(self.seed)
-        ledger = self._ledger = Ledger(plan, source)
+        ledger = self._ledger = make_ledger(plan, source)
         # Initial weights and dropout are public randomness, apart from the noise.
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
@@ -425,11 +451,11 @@ class NodeClassifier:
         if room is not None:
             check_promise(Node(room), largest)
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Train and return the logits of all nodes."""
         raise NotImplementedError
 
-    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: Ledger, name: str) -> None:
+    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: LedgerLike, name: str) -> None:
         """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:

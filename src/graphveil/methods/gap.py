@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
@@ -43,7 +43,7 @@ class GAP(NodeClassifier):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         self._encoded: torch.Tensor | None = self._encode(data, ledger)
         hops = self._hops(data, ledger, self._encoded)
         # Without the first: nobody may see it but the node itself.
@@ -90,7 +90,7 @@ class GAP(NodeClassifier):
             found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(found, dim=1))
 
-    def _encode(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _encode(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
         dropout = 0.0 if "encoder" in ledger.used else self.dropout
         encoder = self._encoder_network(data.features, data.classes, dropout)
@@ -103,7 +103,7 @@ class GAP(NodeClassifier):
         with torch.no_grad():
             return normalize_rows(encoder.hidden(data.features))
 
-    def _hops(self, data: Inputs, ledger: Ledger, H: torch.Tensor) -> torch.Tensor:
+    def _hops(self, data: Inputs, ledger: LedgerLike, H: torch.Tensor) -> torch.Tensor:
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
         found = [H]
         for _ in range(self.hops):

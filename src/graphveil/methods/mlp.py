@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Perceptron
@@ -27,7 +27,7 @@ class MLP(NodeClassifier):
         """It never reads the graph, so no promise about it is needed."""
         return None
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         private = "head" in ledger.used
         model = self._network(data.features, data.classes, dropout=0.0 if private else self.dropout)
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.edges import randomized_edges
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
@@ -54,7 +54,7 @@ class SAGE(NodeClassifier):
     method: ClassVar[str] = "sage"
     direction: ClassVar[Direction] = "in"
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         del ledger
         return self._fit_on(data, data.adjacency.matrix)
 
@@ -105,7 +105,7 @@ class RandEdge(SAGE):
 
     method: ClassVar[str] = "randedge"
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if isinstance(self.level, Public):
             return super()._fit(data, ledger)
         paired = not ledger.plan.facts.directed

@@ -12,7 +12,7 @@ from functools import cached_property
 import torch
 from torch.nn import functional
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.estimator import Inputs
@@ -34,7 +34,7 @@ class Tables:
     """
 
     def __init__(
-        self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: Ledger, arithmetic: Arithmetic = EXACT
+        self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: LedgerLike, arithmetic: Arithmetic = EXACT
     ) -> None:
         self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
         self._arithmetic, self._nodes = arithmetic, ledger.plan.facts.nodes
@@ -163,6 +163,6 @@ def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> tor
     return torch.cat(found, dim=1)
 
 
-def noise_of(ledger: Ledger, name: str) -> float:
+def noise_of(ledger: LedgerLike, name: str) -> float:
     """The standard deviation that `name` plans, 0 where nothing is planned."""
     return next((m.noise for m in ledger.plan.mechanisms if m.name == name), 0.0)
