@@ -5,12 +5,12 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.audit import audit
-from graphveil.audit.black_box import infer_membership, steal_links
-from graphveil.audit.end_to_end import recorded_fit, replayed_fit, run_trials
-from graphveil.audit.instruments import Entry, Recorder, log_likelihood_ratio
-from graphveil.audit.one_run import one_run_scores
-from graphveil.audit.pairs import adjacent_graphs, small_part
+from graphveil.auditing import audit
+from graphveil.auditing.black_box import infer_membership, steal_links
+from graphveil.auditing.end_to_end import recorded_fit, replayed_fit, run_trials
+from graphveil.auditing.instruments import Entry, Recorder, log_likelihood_ratio
+from graphveil.auditing.one_run import one_run_scores
+from graphveil.auditing.pairs import adjacent_graphs, small_part
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
 from graphveil.methods import method_class

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from graphveil.audit.bounds import Branches, Claim
+from graphveil.auditing.bounds import Branches, Claim
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT
 from graphveil.noise import NoiseSource

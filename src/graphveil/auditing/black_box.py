@@ -12,9 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.end_to_end import MakeModel, recorded_fit
-from graphveil.audit.pairs import with_links
-from graphveil.audit.scores import Scores
+from graphveil.auditing.end_to_end import MakeModel, recorded_fit
+from graphveil.auditing.pairs import with_links
+from graphveil.auditing.scores import Scores
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows, dense
 from graphveil.graph import Graph

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from graphveil.audit import bounds
-from graphveil.audit.bounds import Claim
-from graphveil.audit.canaries import hides_own_row
-from graphveil.audit.instruments import Recorder, Replay, log_likelihood_ratio
-from graphveil.audit.pairs import AdjacentGraphs
-from graphveil.audit.scores import Scores, toss
+from graphveil.auditing import bounds
+from graphveil.auditing.bounds import Claim
+from graphveil.auditing.canaries import hides_own_row
+from graphveil.auditing.instruments import Recorder, Replay, log_likelihood_ratio
+from graphveil.auditing.pairs import AdjacentGraphs
+from graphveil.auditing.scores import Scores, toss
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.graph import Graph

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import torch
 
-from graphveil.audit.canaries import hides_own_row
+from graphveil.auditing.canaries import hides_own_row
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.ledger import planned_training

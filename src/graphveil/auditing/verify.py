@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphveil.audit.run import audit_mechanisms
-from graphveil.audit.subject import Subject
-from graphveil.audit.verdict import Finding
+from graphveil.auditing.run import audit_mechanisms
+from graphveil.auditing.subject import Subject
+from graphveil.auditing.verdict import Finding
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.privacy.certificate import Certificate

@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.subject import Subject, as_released, held_at
+from graphveil.auditing.subject import Subject, as_released, held_at
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import Arithmetic

@@ -20,13 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.canaries import canary_of, hides_own_row
-from graphveil.audit.end_to_end import MakeModel, recorded_fit, replayed_fit
-from graphveil.audit.hubs import chosen_readers
-from graphveil.audit.instruments import DelegatingLedger, Recorder, Replay
-from graphveil.audit.pairs import AdjacentGraphs
-from graphveil.audit.subject import held_at
-from graphveil.audit.verdict import Movement
+from graphveil.auditing.canaries import canary_of, hides_own_row
+from graphveil.auditing.end_to_end import MakeModel, recorded_fit, replayed_fit
+from graphveil.auditing.hubs import chosen_readers
+from graphveil.auditing.instruments import DelegatingLedger, Recorder, Replay
+from graphveil.auditing.pairs import AdjacentGraphs
+from graphveil.auditing.subject import held_at
+from graphveil.auditing.verdict import Movement
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.edges import randomized_edges

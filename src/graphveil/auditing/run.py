@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
-from graphveil.audit import arithmetic, black_box, bounds
-from graphveil.audit.end_to_end import best_score, run_trials
-from graphveil.audit.mechanism import attack_name, play
-from graphveil.audit.one_run import NOT_BY_READERS, one_run_scores
-from graphveil.audit.pairs import adjacent_graphs, small_part
-from graphveil.audit.subject import Subject
-from graphveil.audit.twins import Twin, twin_named
-from graphveil.audit.verdict import AuditReport, Finding, Movement
+from graphveil.auditing import arithmetic, black_box, bounds
+from graphveil.auditing.end_to_end import best_score, run_trials
+from graphveil.auditing.mechanism import attack_name, play
+from graphveil.auditing.one_run import NOT_BY_READERS, one_run_scores
+from graphveil.auditing.pairs import adjacent_graphs, small_part
+from graphveil.auditing.subject import Subject
+from graphveil.auditing.twins import Twin, twin_named
+from graphveil.auditing.verdict import AuditReport, Finding, Movement
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike
 from graphveil.graph import Graph, csbm
@@ -108,7 +108,7 @@ def audit(
     default all of `USUAL` that apply), `trials` is the number of canaries of each attack on mechanisms, `fits` that of
     the end-to-end attack. The attack "arithmetic" takes graphs of its own, `scale` times the usual size; alone, it
     tries `trials` random pairs beside those that it builds.
-    `twin` puts a known mistake in (`graphveil.audit.twins`). `options` go to the method. The graph is a built-in cSBM
+    `twin` puts a known mistake in (`auditing.twins`). `options` go to the method. The graph is a built-in cSBM
     unless one is given.
 
     >>> from graphveil.privacy.levels import KNeighbor
