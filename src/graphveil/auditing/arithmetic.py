@@ -416,7 +416,7 @@ def _shared_readers(target: Target, options: dict[str, Any], seed: int, scale: f
     """The worst pair for one-shot neighbour labels (`canaries`), with many more readers of every node in it."""
     level, readers = target.level, max(200, int(scale * MANY))
     facts = PublicFacts(readers, readers, 3, _CLASSES, directed=True)
-    plan = target.cls(level=level, epsilon=target.epsilon, **{**target.options, **options})._plan_for(facts)
+    plan = target.cls(level=level, epsilon=target.epsilon, **{**target.options, **options}).plan_for(facts)
     mechanism = plan["neighbors"]
     assert isinstance(mechanism, GaussianRelease)
     canary, _ = canary_of(plan, mechanism, held_at)

@@ -15,6 +15,7 @@ from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import Fusion
 from graphveil.methods.plans import Settings
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -42,10 +43,9 @@ class Auto(DPDGC):
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
-        planned = self._ledger.plan.mechanisms
-        return super()._degree_bound() if any(each.name == "release" for each in planned) else None
+        return super()._degree_bound(plan) if "release" in plan.names else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if "release" not in ledger.used:
@@ -84,7 +84,6 @@ class Auto(DPDGC):
         with torch.no_grad():
             return self._head(data.features, nothing)
 
-    @property
-    def _parts(self) -> str:
-        used = self._ledger.used
-        return "" if "more features" in used or set(used) == {"features"} else super()._parts
+    def _parts(self, plan: Plan) -> str:
+        without_graph = "more features" in plan.names or plan.names == ("features",)
+        return "" if without_graph else super()._parts(plan)

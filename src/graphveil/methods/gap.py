@@ -15,6 +15,7 @@ from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bou
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
 from graphveil.privacy.levels import Node
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -38,7 +39,8 @@ class GAP(NodeClassifier):
     def _settings(self) -> Settings:
         return replace(super()._settings(), hops=self.hops)
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
+        del plan
         if not needs_degree_bound(self.level):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
@@ -61,14 +63,14 @@ class GAP(NodeClassifier):
     def _encoder_network(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
-    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        classes = self.plan_.facts.classes
-        return {"_encoder": self._encoder_network(like, classes), "_head": self._head_network(classes)}
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        classes = plan.facts.classes
+        return {"encoder": self._encoder_network(like, classes), "head": self._head_network(classes)}
 
-    def _rows(self) -> dict[str, torch.Tensor]:
-        return {"_released": torch.empty(self.plan_.facts.nodes, self.hops, self.hidden)}
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        return {"released": torch.empty(plan.facts.nodes, self.hops, self.hidden)}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def recall(self, data: Inputs | None) -> None:
         with torch.no_grad():
             self._encoded = None if data is None else normalize_rows(self._encoder.hidden(data.features))
 

@@ -19,6 +19,7 @@ from graphveil.graph.graph import Direction
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
 from graphveil.privacy.levels import Public
+from graphveil.privacy.plan import Plan
 
 
 class MeanSage(nn.Module):
@@ -72,12 +73,30 @@ class SAGE(NodeClassifier):
         with torch.no_grad():
             return logits(None)
 
-    def _weights(self, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
-        facts = self.plan_.facts
-        return {"_model": MeanSage(like, torch.empty(0, facts.features), self.hidden, facts.classes, 0.0)}
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
+        facts = plan.facts
+        return {"model": MeanSage(like, torch.empty(0, facts.features), self.hidden, facts.classes, 0.0)}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def recall(self, data: Inputs | None) -> None:
         self._inputs = None if data is None else _with_means(data.features, data.adjacency.matrix, self.device)
+
+    @property
+    def features_of_training(self) -> torch.Tensor:
+        """Features of the training graph, dense."""
+        return dense(self._training_inputs()[0])
+
+    @torch.no_grad()
+    def logits_with(self, features: torch.Tensor) -> torch.Tensor:
+        """Logits of the training graph's nodes, if they had these features."""
+        old, _, mean = self._training_inputs()
+        rows: Rows = SparseRows(sp.csr_array(features.numpy())) if isinstance(old, SparseRows) else features
+        out: torch.Tensor = self._model(rows, mean.times(features), mean)
+        return out
+
+    def _training_inputs(self) -> tuple[Rows, Rows, SparseRows]:
+        if self._inputs is None:
+            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
+        return self._inputs
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
@@ -86,9 +105,7 @@ class SAGE(NodeClassifier):
         if self._ledger.used:
             raise InvalidInput("method", self.method, "cannot protect the links of new nodes; fit again with them")
         del from_graph
-        if self._inputs is None:
-            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
-        old, means, _ = self._inputs
+        old, means, _ = self._training_inputs()
         h = self._model.hidden(old, means)
         mean = SparseRows(_row_means(rows.matrix), self.device)
         own = self._model.hidden(features, _means(mean, old))
