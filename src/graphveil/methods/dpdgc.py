@@ -10,6 +10,7 @@ import torch
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
+from graphveil.methods import defaults
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
     ClippedFusion,
@@ -27,10 +28,6 @@ from graphveil.methods.tables import Tables, noise_of, own_width, readable, widt
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.plan import Plan
-
-# Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
-# to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
-_HEAD_RATE, _FREE_HEAD_RATE = 0.1, 0.05
 
 
 @dataclass(eq=False)
@@ -115,7 +112,7 @@ class DPDGC(NodeClassifier):
                 data.target,
                 ledger,
                 "head",
-                learning_rate=_HEAD_RATE,
+                learning_rate=defaults.HEAD_RATE,
                 show=self.show_progress,
                 average=True,
                 arithmetic=self.arithmetic,
@@ -161,7 +158,8 @@ class DPDGC(NodeClassifier):
         """Fusion of what is public or private already, to the end: with few parameters the best validation epoch is
         the luckiest one."""
         target = replace(data.target, validation=data.target.validation[:0])
-        self._train_freely(head, logits, target, name, learning_rate=_FREE_HEAD_RATE, steps=3 * self.epochs)
+        steps = defaults.FREE_HEAD_EPOCHS * self.epochs
+        self._train_freely(head, logits, target, name, learning_rate=defaults.FREE_HEAD_RATE, steps=steps)
 
     def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)

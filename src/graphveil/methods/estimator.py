@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import secrets
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -23,6 +22,7 @@ from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph import Graph, cap_degree
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
+from graphveil.methods import defaults
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
 from graphveil.methods.fitted import FitKeeper, FittedState
@@ -535,10 +535,7 @@ class NodeClassifier:
             self._train_freely(model, logits, data.target, name)
 
     def _private_rate(self, data: Inputs) -> float:
-        """0.003 up to 2,500 training nodes, then with the root of their number, up to 0.01."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return min(0.01, 0.003 * math.sqrt(max(1.0, data.target.count / 2500)))
+        return defaults.private_rate(data.target.count) if self.learning_rate is None else self.learning_rate
 
     def _train_freely(
         self,
