@@ -14,7 +14,7 @@ from benchmarks.fresh_process import in_fresh_process
 from benchmarks.graphs import benchmark_graph
 from benchmarks.memory import MIB, PeakMemory
 from benchmarks.result import Result, Section
-from benchmarks.step_watch import Event, StepTimes, watching
+from benchmarks.step_watch import Event, StepTimes, watched_by
 
 # Steps of a block; its first one finds the caches full of the other side's data and is left out.
 _OURS, _PEERS = 5, 2
@@ -75,8 +75,7 @@ def step_times(graph: gv.Graph, batch: int, blocks: int) -> tuple[StepTimes, lis
             torch.set_num_threads(ours_alone)
 
     ours = StepTimes("embedding", between)
-    with watching(ours):
-        _model(batch, _OURS * (blocks + 1) + 1).fit(graph)
+    _model(batch, _OURS * (blocks + 1) + 1).execute(graph, make_ledger=watched_by(ours))
     for parts in (ours.gradient, ours.noise, ours.update):
         parts[:] = [seconds for i, seconds in enumerate(parts[: _OURS * (blocks + 1)]) if i >= _OURS and i % _OURS]
     return ours, [seconds for i, seconds in enumerate(peer) if i >= _PEERS and i % _PEERS]
@@ -104,8 +103,7 @@ def step_memory(name: str, batch: int, steps: int = 3) -> tuple[int, int]:
                 seen.append(0)
 
     _model(batch, 2).fit(graph)  # threads and buffers that stay
-    with watching(watcher):
-        _model(batch, steps + 1).fit(graph)
+    _model(batch, steps + 1).execute(graph, make_ledger=watched_by(watcher))
     for _ in range(2):  # the first time for the same reason
         dense = embedding_training(graph, batch)
         peak.start()

@@ -28,7 +28,7 @@ class Floor:
     def watching(self) -> Iterator[None]:
         """Fits in this context are measured."""
         watched = [
-            (sparse.SparseRows, "_times", "products"),
+            (sparse.SparseRows, "times_of_rows", "products"),
             (sparse.SparseRows, "transposed_times", "products"),
             (sparse, "transpose_of", "transposing"),
             (ledger, "add_gaussian", "noise"),

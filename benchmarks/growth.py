@@ -13,7 +13,7 @@ from benchmarks.fresh_process import Wait, take_turns
 from benchmarks.graphs import regular_graph
 from benchmarks.memory import MIB, resident
 from benchmarks.result import Result, Section
-from benchmarks.step_watch import Event, StepTimes, watching
+from benchmarks.step_watch import Event, StepTimes, watched_by
 
 _DEGREE, _FEATURES, _HIDDEN = 20, 16, 64
 # A fifth of what a fit takes by default: far fewer would measure how a process gets its memory, not how a fit grows.
@@ -120,8 +120,7 @@ def _fit(graph: gv.Graph, rest: Callable[[], None], before: int) -> Measured:
         head(training, event)
 
     start = time.perf_counter()
-    with watching(both):
-        _model().fit(graph)
+    _model().execute(graph, make_ledger=watched_by(both))
     fit = time.perf_counter() - start - rested
     highest = resident("VmHWM")
     return Measured(graph.num_nodes, median(embedding.whole), median(head.whole), fit, highest - before, highest)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Literal
-from unittest import mock
 
 import torch
 
-from graphveil.execution import Ledger
-from graphveil.methods import estimator
+from graphveil.execution import Ledger, MakeLedger
 
 Event = Literal["step begins", "noise begins", "noise ends"]
 # Called with the training's name and the event.
 Watcher = Callable[[str, Event], None]
 
 
-@contextmanager
-def watching(watcher: Watcher) -> Iterator[None]:
-    """Fits in this context report their steps to `watcher`."""
+def watched_by(watcher: Watcher) -> MakeLedger:
+    """Ledgers that report the steps of a fit to `watcher`; `NodeClassifier.execute` takes them."""
 
     class WatchedLedger(Ledger):
         def sample(self, name: str, rows: int) -> torch.Tensor | None:
@@ -33,8 +29,7 @@ def watching(watcher: Watcher) -> Iterator[None]:
             watcher(name, "noise ends")
             return noisy
 
-    with mock.patch.object(estimator, "Ledger", WatchedLedger):
-        yield
+    return WatchedLedger
 
 
 class StepTimes:

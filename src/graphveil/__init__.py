@@ -13,7 +13,7 @@ from graphveil.privacy.plan import Plan, PublicFacts
 
 if TYPE_CHECKING:
     from graphveil.artifact import load
-    from graphveil.audit import audit
+    from graphveil.auditing import audit
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.auto import Auto
     from graphveil.methods.dp_sage import DPSAGE
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
     if name == "load":
         return import_module("graphveil.artifact").load
     if name == "audit":
-        return import_module("graphveil.audit")  # a module that can be called
+        return import_module("graphveil.auditing").audit
     if name in __all__:
         return getattr(import_module("graphveil.methods"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

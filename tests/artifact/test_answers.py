@@ -64,7 +64,7 @@ def test_a_twin_that_draws_again_is_caught(folder, monkeypatch):
 
 def test_a_forked_source_does_not_repeat_its_noise(folder):
     model = gv.load(folder)
-    model._answers = type(model._answers).__mro__[1]()  # kept in memory, so that both sides draw
+    model.fitted_.answers = type(model.fitted_.answers).__mro__[1]()  # kept in memory, so that both sides draw
     answers = FORK.SimpleQueue()
 
     def draw():

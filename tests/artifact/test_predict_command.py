@@ -108,7 +108,7 @@ def test_graphs_from_files(tmp_path, table, file):
 def test_names_and_categories(tmp_path):
     model = fitted("mlp")
     columns = (FeatureColumn("age", "numeric"), FeatureColumn("job", "categorical", 7, tuple("abcdefg")))
-    model._naming = Naming(tuple(f"p{i}" for i in range(120)), ("north", "south"), columns)
+    model.fitted_.naming = Naming(tuple(f"p{i}" for i in range(120)), ("north", "south"), columns)
     model.save(tmp_path / "run")
     (row,) = rows_of(call(tmp_path / "run", "--nodes", "p5"))
     assert row["prediction"] in ("north", "south")

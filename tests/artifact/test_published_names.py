@@ -64,7 +64,7 @@ def test_one_persons_rare_value_leaves_no_byte_different(tmp_path, method):
     # The owner has them, and every answer is by name.
     owner = json.loads((runs[0] / "owner/naming.json").read_text())
     assert owner == {"classes": ["healthy", "ill"], "categories": {"disease": ["asthma", "flu", "haemophilia"]}}
-    assert gv.load(runs[1])._naming.columns[1].categories == ("asthma", "flu", "porphyria")
+    assert gv.load(runs[1]).fitted_.naming.columns[1].categories == ("asthma", "flu", "porphyria")
 
 
 def test_what_was_found_is_an_assumption_of_the_certificate(tmp_path):
@@ -115,7 +115,7 @@ def test_names_that_were_found_stay_found_in_other_files(tmp_path):
         assert again.found == graph.found
         gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, steps=2, seed=0).fit(again).save(tmp_path / f"run-{name}")
         assert not any(b"healthy" in data for data in for_anyone(tmp_path / f"run-{name}").values())
-        assert gv.load(tmp_path / f"run-{name}")._naming.classes == ("healthy", "ill")
+        assert gv.load(tmp_path / f"run-{name}").fitted_.naming.classes == ("healthy", "ill")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 import graphveil as gv
 from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.manifest import Entry, read_manifest
-from graphveil.audit.verify import verify
+from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT

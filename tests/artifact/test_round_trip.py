@@ -59,13 +59,13 @@ def test_sparse_features_and_names(tmp_path):
     graph = GRAPH.replace(features=wide, node_ids=[f"p{i}" for i in range(120)], class_names=["north", "south"])
     for method in ("mlp", "dpdgc", "gap"):
         model = method_class(method)(level=gv.Edge(), epsilon=4.0, epochs=2, hidden=8).fit(graph)
-        assert model._sparse
+        assert model.fitted_.sparse
         elsewhere = model.predict_on(graph)
         model.save(tmp_path / method)
         again = gv.load(tmp_path / method)
         assert np.array_equal(again.predict_on(graph), elsewhere)
-        assert again._naming == model._naming
-        assert again._naming.places("nodes", ["p7"], 120) == [7]
+        assert again.fitted_.naming == model.fitted_.naming
+        assert again.fitted_.naming.places("nodes", ["p7"], 120) == [7]
 
 
 def test_names_that_do_not_fit_the_graph_are_left_out(tmp_path):

@@ -9,9 +9,9 @@ import torch
 from typer.testing import CliRunner
 
 import graphveil as gv
-from graphveil.audit import Movement, Twin, audit
-from graphveil.audit.arithmetic import NODES, Target, _Shape, attack, cycle_labels
-from graphveil.audit.hubs import chosen_readers
+from graphveil.auditing import Movement, Twin, audit
+from graphveil.auditing.arithmetic import NODES, Target, _Shape, attack, cycle_labels
+from graphveil.auditing.hubs import chosen_readers
 from graphveil.cli import app
 from graphveil.errors import InvalidInput
 from graphveil.methods import method_class

@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from graphveil.audit import Scores, gaussian_bound, lower_bound, one_run_bound, threshold_bound
-from graphveil.audit.bounds import claim_bound, expected_false_alarms, one_run_p_value
-from graphveil.audit.scores import toss
+from graphveil.auditing import Scores, gaussian_bound, lower_bound, one_run_bound, threshold_bound
+from graphveil.auditing.bounds import claim_bound, expected_false_alarms, one_run_p_value
+from graphveil.auditing.scores import toss
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, compose, gaussian_epsilon, gaussian_mu
 

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.audit import audit
-from graphveil.audit.arithmetic import _decided
-from graphveil.audit.bounds import Branches, lower_bound
-from graphveil.audit.canaries import canary_of, copies
-from graphveil.audit.end_to_end import recorded_fit, replayed_fit, run_trials
-from graphveil.audit.instruments import log_likelihood_ratio
-from graphveil.audit.one_run import one_run_scores
-from graphveil.audit.pairs import adjacent_graphs, small_part
-from graphveil.audit.scores import Scores, toss
-from graphveil.audit.subject import KIND, Subject, held_at
+from graphveil.auditing import audit
+from graphveil.auditing.arithmetic import _decided
+from graphveil.auditing.bounds import Branches, lower_bound
+from graphveil.auditing.canaries import canary_of, copies
+from graphveil.auditing.end_to_end import recorded_fit, replayed_fit, run_trials
+from graphveil.auditing.instruments import log_likelihood_ratio
+from graphveil.auditing.one_run import one_run_scores
+from graphveil.auditing.pairs import adjacent_graphs, small_part
+from graphveil.auditing.scores import Scores, toss
+from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
 from graphveil.methods.plans import make_plan

@@ -3,13 +3,14 @@
 import json
 import shutil
 from dataclasses import replace
+from inspect import isfunction
 
 import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from graphveil.audit import AuditReport, picture
-from graphveil.audit.verify import check_certificate, verify
+from graphveil.auditing import AuditReport, audit, picture
+from graphveil.auditing.verify import check_certificate, verify
 from graphveil.cli import app
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm, write_graph
@@ -23,6 +24,11 @@ GRAPH = csbm(0.5, n=200, f=6, d=4, seed=2)
 
 def call(*words):
     return RUNNER.invoke(app, list(map(str, words)))
+
+
+def test_audit_is_a_function_whatever_was_imported():
+    assert isfunction(gv.audit)
+    assert gv.audit is audit
 
 
 def test_audit_prints_json():

@@ -5,14 +5,15 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.audit import audit
-from graphveil.audit.black_box import infer_membership, steal_links
-from graphveil.audit.end_to_end import recorded_fit, replayed_fit, run_trials
-from graphveil.audit.instruments import Entry, log_likelihood_ratio
-from graphveil.audit.one_run import one_run_scores
-from graphveil.audit.pairs import adjacent_graphs, small_part
+from graphveil.auditing import audit
+from graphveil.auditing.black_box import infer_membership, steal_links
+from graphveil.auditing.end_to_end import recorded_fit, replayed_fit, run_trials
+from graphveil.auditing.instruments import Entry, Recorder, log_likelihood_ratio
+from graphveil.auditing.one_run import one_run_scores
+from graphveil.auditing.pairs import adjacent_graphs, small_part
+from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.methods import estimator, method_class
+from graphveil.methods import method_class
 
 GRAPH = csbm(0.5, n=300, f=6, d=4, seed=2)
 
@@ -77,10 +78,19 @@ def test_a_replay_of_the_same_graph_puts_in_the_same():
     assert all(torch.equal(entry.given, given) for entry, given in zip(recorder.entries, again.given, strict=True))
 
 
-def test_the_ledger_is_put_back():
-    before = estimator.Ledger
-    recorded_fit(maker("mlp", gv.KNeighbor(1)), GRAPH, seed=1)
-    assert estimator.Ledger is before
+def test_plan_and_ledger_are_handed_in():
+    make, books = maker("mlp", gv.KNeighbor(1)), []
+
+    def make_ledger(plan, source):
+        books.append(Recorder(Ledger(plan, source)))
+        return books[-1]
+
+    plan = make().plan(GRAPH)
+    watched = make().execute(GRAPH, plan, make_ledger)
+    assert books[0].planned is plan
+    assert len(books[0].entries) == 3
+    assert torch.equal(watched.logits_, make().fit(GRAPH).logits_)
+    assert len(books) == 1
 
 
 @pytest.mark.parametrize(

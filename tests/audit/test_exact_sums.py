@@ -3,8 +3,8 @@
 import pytest
 
 import graphveil as gv
-from graphveil.audit import audit
-from graphveil.audit.arithmetic import NODES, Target, _hubs, _same_graph, _Shape, attack, search
+from graphveil.auditing import audit
+from graphveil.auditing.arithmetic import NODES, Target, _hubs, _same_graph, _Shape, attack, search
 from graphveil.methods import method_class
 
 CASES = [

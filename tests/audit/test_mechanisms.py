@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.audit.bounds import expected_false_alarms, lower_bound
-from graphveil.audit.canaries import canary_of, copies
-from graphveil.audit.mechanism import play
-from graphveil.audit.run import audit_mechanisms
-from graphveil.audit.subject import KIND, Subject, held_at
+from graphveil.auditing.bounds import expected_false_alarms, lower_bound
+from graphveil.auditing.canaries import canary_of, copies
+from graphveil.auditing.mechanism import play
+from graphveil.auditing.run import audit_mechanisms
+from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.privacy.plan import GaussianRelease, PublicFacts

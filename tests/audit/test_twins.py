@@ -3,7 +3,7 @@
 import pytest
 
 import graphveil as gv
-from graphveil.audit import TWINS, audit
+from graphveil.auditing import TWINS, audit
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm
 

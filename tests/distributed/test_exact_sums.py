@@ -8,8 +8,8 @@ import scipy.sparse as sp
 import torch
 
 from distributed.job import together
-from graphveil.audit.arithmetic import cycle_labels
-from graphveil.audit.hubs import chosen_readers
+from graphveil.auditing.arithmetic import cycle_labels
+from graphveil.auditing.hubs import chosen_readers
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
 from graphveil.execution.exact import EXACT

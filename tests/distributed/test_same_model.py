@@ -27,8 +27,7 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
         graph, model = (CASES | FOLDS)[name]()
         shard = Shard.of(graph, group)
         assert shard.facts(group, edges=None) == plan.facts
-        model._plan_for = lambda facts, plan=plan: plan
-        fit(model, shard, group)
+        fit(model, shard, group, plan=plan)
         rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}
         whole = {key: group.gathered(tensor, shard.layout.counts).numpy() for key, tensor in rows.items()}
         found[name] = {**whole, "certificate": model.certificate_.to_json()}
@@ -44,8 +43,7 @@ def test_as_without_torchrun(processes, names):
     found = together(processes, fitted, plans)[0]
     for name, plan in plans.items():
         graph, model = CASES[name]()
-        model._plan_for = lambda facts, plan=plan: plan
-        model.fit(graph)
+        model.execute(graph, plan)
         ours = {key: torch.from_numpy(value) for key, value in found[name].items() if key != "certificate"}
         assert found[name]["certificate"] == model.certificate_.to_json(), name
         if name not in TRAINED_FREELY:
@@ -63,8 +61,7 @@ def test_threads_do_not_change_a_fit(name):
         for count in (1, 2):
             torch.set_num_threads(count)
             graph, model = CASES[name]()
-            model._plan_for = lambda facts: plan_of(name)
-            found.append(model.fit(graph).logits_)
+            found.append(model.execute(graph, plan_of(name)).logits_)
     finally:
         torch.set_num_threads(threads)
     assert torch.equal(*found)

@@ -8,7 +8,7 @@ import pytest
 
 import graphveil as gv
 from graphveil import accounting
-from graphveil.audit import audit
+from graphveil.auditing import audit
 from graphveil.methods import CLASSES
 from graphveil.methods.plans import make_plan
 

@@ -117,7 +117,7 @@ def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     loaded = gv.load(tmp_path / "run")
     assert loaded.certificate_ == model.certificate_
     assert loaded.plan_.epsilon_by_kind() == loaded.certificate_.epsilon_by_kind
-    assert loaded._ledger.used == model._ledger.used
+    assert loaded.fitted_.ledger.used == model.fitted_.ledger.used
     assert np.array_equal(loaded.predict_proba(np.arange(50)), model.predict_proba(np.arange(50)))
     new = loaded.predict_new(["a", "b"], np.ones((2, 8)), [[1, 2, 3], []])
     assert new.shape == (2, 2)

@@ -151,7 +151,7 @@ def test_new_nodes_need_a_finished_release(graph):
     with pytest.raises(gv.InvalidInput, match="randedge"):
         model.predict_new(**NEW)
     with pytest.raises(gv.BudgetExceeded):
-        fitted(graph, "mlp", gv.KNeighbor(1))._ledger.release_new_rows("head", torch.zeros(1).double())
+        fitted(graph, "mlp", gv.KNeighbor(1)).fitted_.ledger.release_new_rows("head", torch.zeros(1).double())
 
 
 @pytest.mark.parametrize(

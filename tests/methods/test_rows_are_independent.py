@@ -58,7 +58,7 @@ def forget():
         seen.clear()
 
 
-def run(monkeypatch, method, level, graph, **options):
+def run(method, level, graph, **options):
     method, _, table = method.partition(":")
     if table:
         options["table"] = table
@@ -68,11 +68,10 @@ def run(monkeypatch, method, level, graph, **options):
         books.append(Recorder(plan, source))
         return books[-1]
 
-    monkeypatch.setattr("graphveil.methods.estimator.Ledger", make)
     model = method_class(method)(
         level=level, epsilon=4.0, seed=0, steps=3, epochs=3, hidden=8, show_progress=False, **options
     )
-    model.fit(graph)
+    model.execute(graph, make_ledger=make)
     return books[0], model
 
 
@@ -157,17 +156,17 @@ TABLES = ("neighbors", "readers", "posteriors", "choice")
 
 
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
-def test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, method, level):
+def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
     graph = directed_graph()
     for seed in range(6):
         for seen in (RELEASED, SUMMED, ANSWERS):
             seen.clear()
-        book, _ = run(monkeypatch, method, level, graph, max_degree=25)
+        book, _ = run(method, level, graph, max_degree=25)
         RELEASED.extend(value for _, value in book.released)
         SUMMED.extend(value for _, value in book.summed)
         changed, r = adjacent(graph, level, seed)
         # Row r of an earlier release may differ (it is not protected off its own node); hold the others fixed.
-        again, _ = run(monkeypatch, method, level, changed, max_degree=25)
+        again, _ = run(method, level, changed, max_degree=25)
         full = method == "dpdgc:trained" and level == gv.KNeighbor(1, attributes=False)
         for (name, before), (_, after) in zip(book.released, again.released, strict=True):
             # A table W has to be private in all of its rows; a product A W in those of the other nodes.
@@ -187,7 +186,7 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
 
     monkeypatch.setattr("graphveil.methods.dpdgc.DPDGC.arithmetic", NotHeld())
     with pytest.raises(AssertionError, match="release"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:trained", gv.Edge("directed"))
+        test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.Edge("directed"))
 
 
 def test_a_head_that_couples_rows_is_caught(monkeypatch):
@@ -199,7 +198,7 @@ def test_a_head_that_couples_rows_is_caught(monkeypatch):
 
     monkeypatch.setattr(LinkxHead, "forward", centred)
     with pytest.raises(AssertionError, match="head"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:trained", gv.KNeighbor(3))
+        test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.KNeighbor(3))
 
 
 def test_a_hop_planned_without_the_own_row_is_caught(monkeypatch):
@@ -208,7 +207,7 @@ def test_a_hop_planned_without_the_own_row_is_caught(monkeypatch):
         "graphveil.methods.plans.sensitivity.product_full", lambda level, norm, nodes: norm * level.k**0.5
     )
     with pytest.raises(AssertionError, match="readers"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:readers", gv.KNeighbor(3))
+        test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:readers", gv.KNeighbor(3))
 
 
 def test_own_rows_without_noise_are_caught(monkeypatch):
@@ -219,7 +218,7 @@ def test_own_rows_without_noise_are_caught(monkeypatch):
 
     monkeypatch.setattr("graphveil.methods.tables.Tables.own", counted)
     with pytest.raises(AssertionError, match="head"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:readers", gv.KNeighbor(3))
+        test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:readers", gv.KNeighbor(3))
 
 
 def test_degrees_that_take_more_than_their_part_are_caught(monkeypatch):
@@ -227,4 +226,4 @@ def test_degrees_that_take_more_than_their_part_are_caught(monkeypatch):
     monkeypatch.setattr("graphveil.methods.tables.row_norms", lambda names: [1.0] * len(names))
     monkeypatch.setattr(Arithmetic, "table", lambda self, rows, norm, terms, stretch=False: rows)
     with pytest.raises(AssertionError, match="release"):
-        test_what_reaches_the_ledger_moves_within_the_plan(monkeypatch, "dpdgc:labels+degrees", gv.KNeighbor(3))
+        test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:labels+degrees", gv.KNeighbor(3))

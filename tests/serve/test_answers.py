@@ -38,7 +38,7 @@ def test_existence_is_not_told(service):
 
 def test_answers_are_the_models(service, run):
     model = gv.load(run)
-    for name, row in {"3": model.predict_proba([3])[0], "anna": model._answers.of("anna").probabilities}.items():
+    for name, row in {"3": model.predict_proba([3])[0], "anna": model.fitted_.answers.of("anna").probabilities}.items():
         found = service.ask(name, service.tokens.of_node(name))
         check_headers(found)
         assert np.float32(found.json()["probabilities"]) == pytest.approx(np.float32(row))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import os
 import shutil
@@ -17,9 +16,7 @@ from torch import nn
 from graphveil import validate
 from graphveil.artifact.tensors import row_shapes, weight_shapes
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.noise import NoiseSource
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import Unwritable, unwritable
 
@@ -118,10 +115,9 @@ def _sizes(model: NodeClassifier, plan: Plan) -> tuple[int, int]:
     """Bytes of weights and of rows, in the larger branch of the plan."""
     sizes = []
     for branch in (plan.straight(), *([plan.turned()] if plan.otherwise else [])):
-        like = copy.copy(model)
-        like.plan_, like._ledger = branch, Ledger.finished(branch, NoiseSource())
         logits = plan.facts.nodes * plan.facts.classes
-        sizes.append((_bytes(weight_shapes(like, sparse=False)), _bytes(row_shapes(like)) + 4 * logits))
+        weights = _bytes(weight_shapes(model, branch, sparse=False))
+        sizes.append((weights, _bytes(row_shapes(model, branch)) + 4 * logits))
     return max(weights for weights, _ in sizes), max(rows for _, rows in sizes)
 
 

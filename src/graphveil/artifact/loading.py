@@ -34,6 +34,7 @@ from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods import method_class
 from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.fitted import FittedState
 from graphveil.methods.naming import Naming
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
@@ -66,27 +67,36 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     certificate = _certificate(folder, files)
     _check_names(folder, files, certificate)
     model, budget = _configured(folder / CONFIG, files[CONFIG], certificate, device)
-    model.certificate_, model.plan_ = certificate, certificate.plan()
-    model._ledger = Ledger.finished(model.plan_, NoiseSource())
+    plan = certificate.plan()
     weights = folder / weights_path(certificate.level)
     state = folder / STATE
     with decoding(folder / CONFIG, "a configuration of this model"):
-        restore(
+        logits, sparse = restore(
             model,
+            plan,
             (weights, _tensors(weights, files[weights_path(certificate.level)])),
             (state, _tensors(state, files[STATE])),
         )
-    model._naming = _naming(folder, files, certificate)
-    model._fingerprint = _fingerprint(folder, files)
-    model.budget_ = budget
-    model._answers = FolderAnswers(folder)
+    naming, fingerprint = _naming(folder, files, certificate), _fingerprint(folder, files)
+    answers = FolderAnswers(folder)
     facts = certificate.facts
-    for answer in model._answers.given:
+    for answer in answers.given:
         if len(answer.probabilities) != facts.classes or max(answer.reads, default=0) >= facts.nodes:
             raise InvalidInput("file", str(folder / JOURNAL), f"the answer for {answer.node!r} does not fit this model")
-    model._kept = None
-    model._labels = None if graph is None else graph.labels
-    model._recall(None if graph is None else _inputs(model, graph))
+    model.take(
+        FittedState(
+            ledger=Ledger.finished(plan, NoiseSource()),
+            certificate=certificate,
+            logits=logits,
+            sparse=sparse,
+            naming=naming,
+            labels=None if graph is None else graph.labels,
+            fingerprint=fingerprint,
+            answers=answers,
+            budget=budget,
+        )
+    )
+    model.recall(None if graph is None else _inputs(model, graph))
     return model
 
 
@@ -165,11 +175,12 @@ def _fingerprint(folder: Path, files: Mapping[str, bytes]) -> Fingerprint | None
 def _inputs(model: NodeClassifier, graph: Graph) -> Inputs:
     facts = model.plan_.facts
     given = (graph.num_nodes, graph.num_features, graph.num_classes, graph.directed, int(graph.train_mask.sum()))
-    if model._fingerprint is None:
+    fingerprint = model.fitted_.fingerprint
+    if fingerprint is None:
         why = "cannot be compared with the parts that this model was trained on; they were read one by one"
         raise InvalidInput("graph", graph.name, why)
     same = given == (facts.nodes, facts.features, facts.classes, facts.directed, facts.train_nodes)
-    if not same or not model._fingerprint.is_of(graph):
+    if not same or not fingerprint.is_of(graph):
         why = "is not the graph that this model was trained on: links, features, labels and split must be the same"
         raise InvalidInput("graph", graph.name, why)
-    return Inputs(graph, graph.reads(model.direction), model.device, model._sparse)
+    return Inputs(graph, graph.reads(model.direction), model.device, model.fitted_.sparse)

@@ -50,11 +50,12 @@ def save(
     Formal guarantee: what is marked for anyone is a function of what the certificate covers in full (docs/artifact.md).
     A checkpoint that still holds the fit names this folder before the folder is there: one fit gives one artifact.
     """
-    model._check_fitted()
+    model.check_fitted()
+    state = model.fitted_
     if os.path.lexists(folder):
         raise InvalidInput("folder", str(folder), "exists already; a run is never overwritten")
-    if isinstance(model._answers, FolderAnswers) and model._draws(from_graph=True):
-        kept = str(model._answers.folder)
+    if isinstance(state.answers, FolderAnswers) and model.draws_noise(from_graph=True):
+        kept = str(state.answers.folder)
         raise InvalidInput("model", kept, "is where this model is kept; a second folder would draw noise a second time")
     limit = _budget(model, budget)
     certificate = model.certificate_
@@ -68,24 +69,23 @@ def save(
     audiences = {CARD: public, **{name: entry.audience for name, entry in entries.items()}}
     card = model_card(certificate, params_of(model), limit, audiences).encode()
     manifest = Manifest({**entries, CARD: Entry.of(card, public)})
-    if model._kept is not None:
-        model._kept.goes_to(folder, entries[STATE].sha256)
+    if state.keeper is not None:
+        state.keeper.goes_to(folder, entries[STATE].sha256)
     write_folder(folder, {**covered, **owners, CARD: card, MANIFEST: manifest.render()})
-    model._kept = None
-    model._answers, model.budget_ = FolderAnswers(folder), limit
+    state.saved(FolderAnswers(folder), limit)
 
 
 def _contents(
     model: NodeClassifier, budget: float, tensors: tuple[Path, Path] | None
 ) -> tuple[dict[str, bytes | Path], dict[str, bytes | Path]]:
     """Files that the certificate covers, and files for the owner alone."""
-    certificate = model.certificate_
+    state, certificate = model.fitted_, model.certificate_
     config = {
         "format": CONFIG_FORMAT,
         "method": model.method,
         "params": {**params_of(model), "level": level_to_dict(model.level)},
         "budget": budget if math.isfinite(budget) else None,
-        "naming": model._naming.public_dict(),
+        "naming": state.naming.public_dict(),
     }
     weights, rows = tensors or (tensor_bytes(weights_of(model)), tensor_bytes(rows_of(model)))
     covered: dict[str, bytes | Path] = {
@@ -93,12 +93,12 @@ def _contents(
         "certificate.txt": f"{certificate}\n".encode(),
         CONFIG: _json(config),
     }
-    owners: dict[str, bytes | Path] = {STATE: rows, JOURNAL: render(model._answers.given)}
-    owners[NAMING] = _json(model._naming.owner_dict())
-    if model._fingerprint is not None:
-        owners[GRAPH] = _json(model._fingerprint.to_dict())
-    if model._naming.nodes is not None:
-        owners[NODES] = _json(list(model._naming.nodes))
+    owners: dict[str, bytes | Path] = {STATE: rows, JOURNAL: render(state.answers.given)}
+    owners[NAMING] = _json(state.naming.owner_dict())
+    if state.fingerprint is not None:
+        owners[GRAPH] = _json(state.fingerprint.to_dict())
+    if state.naming.nodes is not None:
+        owners[NODES] = _json(list(state.naming.nodes))
     where = weights_path(certificate.level)
     (owners if where.startswith("owner/") else covered)[where] = weights
     return covered, owners

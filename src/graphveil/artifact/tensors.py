@@ -12,6 +12,7 @@ from torch import nn
 from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.privacy.plan import Plan
 
 LOGITS, SPARSE = "logits", "sparse"
 Parts = Mapping[str, nn.Module | torch.Tensor]
@@ -19,7 +20,7 @@ Parts = Mapping[str, nn.Module | torch.Tensor]
 
 def weights_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
     """What the certificate covers in full."""
-    return _flat(model, weight_shapes(model, model._sparse))
+    return _flat(model, weight_shapes(model, model.plan_, model.fitted_.sparse))
 
 
 def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
@@ -27,57 +28,57 @@ def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
 
     Whether features are mostly empty is a fact about private data, so it stays here too.
     """
-    found = {LOGITS: model.logits_.contiguous(), **_flat(model, row_shapes(model))}
-    found[SPARSE] = torch.tensor([model._sparse], dtype=torch.uint8)
+    found = {LOGITS: model.logits_.contiguous(), **_flat(model, row_shapes(model, model.plan_))}
+    found[SPARSE] = torch.tensor([model.fitted_.sparse], dtype=torch.uint8)
     return found
 
 
 def restore(
     model: NodeClassifier,
+    plan: Plan,
     weights: tuple[Path, Mapping[str, torch.Tensor]],
     rows: tuple[Path, Mapping[str, torch.Tensor]],
-) -> None:
-    """Fill a model that knows its plan from the tensors of two files."""
-    facts = model.plan_.facts
-    expected: dict[str, nn.Module | torch.Tensor] = {
-        "logits_": torch.empty(facts.nodes, facts.classes, device="meta"),
-        **row_shapes(model),
-    }
+) -> tuple[torch.Tensor, bool]:
+    """Fill a model from the tensors of two files; returns its logits, and whether features are read as sparse rows."""
+    facts = plan.facts
+    logits = torch.empty(facts.nodes, facts.classes, device="meta")
+    expected: dict[str, nn.Module | torch.Tensor] = {LOGITS: logits, **row_shapes(model, plan)}
     plain = {name: tensor for name, tensor in rows[1].items() if name != SPARSE}
     extra = {name: tensor for name, tensor in rows[1].items() if name == SPARSE}
     _same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, {SPARSE: (torch.uint8, (1,))})
     _fill(model, expected, rows[0], plain)
-    model._sparse = bool(extra[SPARSE].item())
+    sparse = bool(extra[SPARSE].item())
     for field in ("folds", "hops"):
         value = getattr(model, field, 0)
         if value > len(weights[1]) + 1:  # no file of this size can hold so many
             raise InvalidInput(field, value, f"does not fit the {len(weights[1])} tensors in {weights[0].name}")
-    _fill(model, weight_shapes(model, model._sparse), weights[0], weights[1])
+    _fill(model, weight_shapes(model, plan, sparse), weights[0], weights[1])
+    return plain[LOGITS], sparse
 
 
-def weight_shapes(model: NodeClassifier, sparse: bool) -> Parts:
-    """What of a model with a plan is in the file of weights, without memory."""
-    width = model.plan_.facts.features
+def weight_shapes(model: NodeClassifier, plan: Plan, sparse: bool) -> Parts:
+    """What of a model with this plan is in the file of weights, without memory."""
+    width = plan.facts.features
     like: Rows = SparseRows(sp.csr_array((0, width))) if sparse else torch.empty(0, width, device="meta")
     with torch.device("meta"):  # shapes without memory
-        return model._weights(like)
+        return model.covered_parts(plan, like)
 
 
-def row_shapes(model: NodeClassifier) -> dict[str, torch.Tensor]:
+def row_shapes(model: NodeClassifier, plan: Plan) -> dict[str, torch.Tensor]:
     """What else is in the file of rows beside the logits, likewise."""
     with torch.device("meta"):
-        return model._rows()
+        return model.owner_parts(plan)
 
 
 def _flat(model: NodeClassifier, parts: Parts) -> dict[str, torch.Tensor]:
     found = {}
     for name in parts:
-        value = getattr(model, name)
+        value = model.part(name)
         if isinstance(value, nn.Module):
             tensors = {key: _turned(tensor, key in set(_sparse(value))) for key, tensor in value.state_dict().items()}
-            found.update({f"{name.strip('_')}.{key}": tensor for key, tensor in tensors.items()})
+            found.update({f"{name}.{key}": tensor for key, tensor in tensors.items()})
         else:
-            found[name.strip("_")] = value
+            found[name] = value
     return {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
 
 
@@ -86,24 +87,23 @@ def _fill(model: NodeClassifier, parts: Parts, path: Path, tensors: Mapping[str,
     for name, part in parts.items():
         if isinstance(part, nn.Module):
             for key, tensor in part.state_dict().items():
-                wanted[f"{name.strip('_')}.{key}"] = tuple(_turned(tensor, key in set(_sparse(part))).shape)
+                wanted[f"{name}.{key}"] = tuple(_turned(tensor, key in set(_sparse(part))).shape)
         else:
-            wanted[name.strip("_")] = tuple(part.shape)
+            wanted[name] = tuple(part.shape)
     found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     _same(path, found, {name: (torch.float32, shape) for name, shape in wanted.items()})
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise InvalidInput("file", str(path), f"{name} holds values that are not finite")
     for name, part in parts.items():
-        prefix = f"{name.strip('_')}."
+        prefix = f"{name}."
         if isinstance(part, nn.Module):
             own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
             turned = {key: _turned(value, key in set(_sparse(part))) for key, value in own.items()}
             part.load_state_dict(turned, strict=True, assign=True)
-            setattr(model, name, part.to(model.device).eval())
-        else:
-            kept = tensors[name.strip("_")]
-            setattr(model, name, kept if name == "logits_" else kept.to(model.device))
+            model.set_part(name, part.to(model.device).eval())
+        elif name != LOGITS:
+            model.set_part(name, tensors[name].to(model.device))
 
 
 def _sparse(module: nn.Module) -> Iterator[str]:

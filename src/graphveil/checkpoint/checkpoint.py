@@ -19,7 +19,7 @@ from graphveil.checkpoint.identity import check_same, identity, spent
 from graphveil.checkpoint.interrupt import CtrlC
 from graphveil.checkpoint.state import Destination, Stage, State
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger, progress
+from graphveil.execution import LedgerLike, progress
 from graphveil.execution.stages import Carried, Stages
 from graphveil.graph.fingerprint import Digested
 from graphveil.methods.estimator import NodeClassifier
@@ -125,7 +125,9 @@ class Checkpoint(Stages):
         self._files.write_destination(Destination(os.path.realpath(artifact), rows))
 
     @contextmanager
-    def following(self, model: NodeClassifier, graph: Digested, ledger: Ledger, source: NoiseSource) -> Iterator[None]:
+    def following(
+        self, model: NodeClassifier, graph: Digested, ledger: LedgerLike, source: NoiseSource
+    ) -> Iterator[None]:
         """Keep the stages of a fit, or go on with the fit that was kept."""
         if self._taken:
             raise InvalidInput("checkpoint", str(self.folder), "keeps one fit; open it again for another")

@@ -15,7 +15,7 @@ from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:
-    from graphveil.audit import AuditReport
+    from graphveil.auditing import AuditReport
     from graphveil.graph import Graph
 
 
@@ -61,8 +61,8 @@ def audit(
     Example: graphveil audit --method dpdgc --level k-neighbor --k 1 --epsilon 4 --seed 1
     """
     from graphveil.artifact.destination import check_folder
-    from graphveil.audit import TWINS, survey
-    from graphveil.audit import audit as run_audit
+    from graphveil.auditing import TWINS, survey
+    from graphveil.auditing import audit as run_audit
 
     if every:
         page = survey.run(out or Path("docs/results/audit"), root=root, seed=seed or 0, quick=quick)
@@ -124,7 +124,7 @@ def _level(
 
 
 def _write(out: Path, report: AuditReport) -> None:
-    from graphveil.audit import picture
+    from graphveil.auditing import picture
     from graphveil.report.writing import write_files
 
     words = picture.text_of(report)

@@ -59,17 +59,17 @@ def predict(
     if graph is not None:
         from_files = Path(graph).exists() or os.sep in graph
         directed = model.plan_.facts.directed if from_files else None
-        declared = model._naming.declared() if Path(graph).is_dir() else {}
+        declared = model.fitted_.naming.declared() if Path(graph).is_dir() else {}
         model = load(run, graph=_load(graph, root, split_seed, directed, **declared))
     if new is not None:
         from graphveil.artifact.new_nodes import read_new_nodes
 
-        asked = read_new_nodes(new, model._naming, model.plan_.facts)
+        asked = read_new_nodes(new, model.fitted_.naming, model.plan_.facts)
         found = model.predict_new(asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update)
         names = [name.strip() for name in asked.ids]
     else:
         places = range(model.plan_.facts.nodes) if every else _places(model, nodes or "")
-        names = [model._naming.node(place) for place in places]
+        names = [model.fitted_.naming.node(place) for place in places]
         found = model.predict_proba(list(places))
     data = _render(model, names, found, form)
     if out is None:
@@ -105,7 +105,7 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
 
 
 def _places(model: NodeClassifier, text: str) -> list[int]:
-    return model._naming.places("nodes", read_names(text), model.plan_.facts.nodes)
+    return model.fitted_.naming.places("nodes", read_names(text), model.plan_.facts.nodes)
 
 
 def read_names(text: str) -> list[str]:
@@ -126,13 +126,13 @@ def read_names(text: str) -> list[str]:
 def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form: str) -> bytes:
     from graphveil.artifact.predictions import best_classes, column_names, csv_head, csv_rows
 
-    best = best_classes(model._naming, found)
+    best = best_classes(model.fitted_.naming, found)
     if form == "parquet":
         import pyarrow as pa
         import pyarrow.parquet
 
         columns = [pa.array(names, pa.string()), pa.array(best, pa.string()), *map(pa.array, found.T)]
-        table = pa.Table.from_arrays(columns, names=column_names(model._naming, found.shape[1]))
+        table = pa.Table.from_arrays(columns, names=column_names(model.fitted_.naming, found.shape[1]))
         sink = io.BytesIO()
         pyarrow.parquet.write_table(table, sink)
         return sink.getvalue()
@@ -141,10 +141,10 @@ def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form
             {"node": name, "prediction": guess, "probabilities": [float(p) for p in row]}
             for name, guess, row in zip(names, best, found, strict=True)
         ]
-        classes = [model._naming.class_name(index) for index in range(found.shape[1])]
+        classes = [model.fitted_.naming.class_name(index) for index in range(found.shape[1])]
         ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
         return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
-    return csv_head(model._naming, found.shape[1]) + csv_rows(model._naming, names, found)
+    return csv_head(model.fitted_.naming, found.shape[1]) + csv_rows(model.fitted_.naming, names, found)
 
 
 def _spent(model: NodeClassifier) -> str:

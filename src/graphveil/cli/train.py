@@ -160,7 +160,7 @@ def _train(
 
     if out is not None:
         check_new_folder("out", out)
-    model._check_parameters()
+    model.check_parameters()
     data = load()
     data.check_trainable()
     plan = model.plan(data)
@@ -320,8 +320,8 @@ def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: f
 
     metrics = json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n"
     found = model.predict_proba()
-    names = [model._naming.node(place) for place in range(len(found))]
-    predictions = csv_head(model._naming, found.shape[1]) + csv_rows(model._naming, names, found)
+    names = [model.fitted_.naming.node(place) for place in range(len(found))]
+    predictions = csv_head(model.fitted_.naming, found.shape[1]) + csv_rows(model.fitted_.naming, names, found)
     also = {"metrics.json": metrics.encode(), "predictions.csv": predictions}
     save(model, out, budget=budget, also=also)
     report_on(out)

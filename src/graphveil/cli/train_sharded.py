@@ -52,7 +52,7 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
         model.dropout = 0.0  # its mask would depend on the number of processes
     check_supported(model)
     check_job()
-    model._check_parameters()
+    model.check_parameters()
     if model.device != "cpu":
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     try:
@@ -140,7 +140,7 @@ def _check_out(options: Options) -> None:
 
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
-    plan = model._plan_for(facts)
+    plan = model.plan_for(facts)
     check_budget(options.budget, plan)
     check_space(model, plan, options.out, options.checkpoint)
 

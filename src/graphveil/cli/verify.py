@@ -20,7 +20,7 @@ def verify(
 
     Example: graphveil verify runs/first
     """
-    from graphveil.audit.verify import verify as check
+    from graphveil.auditing.verify import verify as check
 
     found = check(run, audits=audits)
     if as_json:

@@ -16,12 +16,13 @@ from graphveil.distributed.ledger import ShardedLedger
 from graphveil.distributed.shard import Shard
 from graphveil.distributed.source import SharedSource
 from graphveil.errors import InvalidInput
-from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import Graph
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.fitted import FittedState
 from graphveil.methods.naming import Naming
 from graphveil.privacy.levels import protects_attributes
+from graphveil.privacy.plan import Plan
 
 if TYPE_CHECKING:
     from graphveil.distributed.checkpoint import ShardedCheckpoint
@@ -38,8 +39,14 @@ def check_supported(model: NodeClassifier) -> None:
         raise InvalidInput("dropout", model.dropout, why)
 
 
-def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCheckpoint | None = None) -> None:
-    """Train on a graph of which every process has a part.
+def fit(
+    model: NodeClassifier,
+    shard: Shard,
+    group: Group,
+    checkpoint: ShardedCheckpoint | None = None,
+    plan: Plan | None = None,
+) -> None:
+    """Train on a graph of which every process has a part; by the first process's `plan`, if it has made one already.
 
     Afterwards `certificate_` and small weights are the same in all processes; `logits_`, W and Z have this process's
     rows. `saving.save` writes what all of them have together.
@@ -47,7 +54,7 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
     Formal guarantee: plan and certificate are made once and sent to all; `ShardedLedger` executes the plan.
     """
     check_supported(model)
-    model._check_parameters()
+    model.check_parameters()
     if model.device != "cpu":
         model.device = f"cuda:{torch.cuda.current_device()}"
     options = {name: value for name, value in model.get_params().items() if name not in ("device", "show_progress")}
@@ -55,37 +62,43 @@ def fit(model: NodeClassifier, shard: Shard, group: Group, checkpoint: ShardedCh
         if options[name] != value:
             raise InvalidInput(name, options[name], "is not what the first process was given")
     facts = shard.facts(group, edges=model.public_edges)
-    plan = group.object_from_first(model._plan_for(facts) if group.rank == 0 else None)
+    plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
     source = SharedSource(model.seed, group, shard.span)
     train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
     ledger = ShardedLedger(plan, source, group, shard.span, train)
-    model._ledger = ledger
-    _check_degrees(model, shard, group)
+    _check_degrees(model, plan, shard, group)
     # Initial weights are public randomness, the same everywhere.
     seed = group.object_from_first(secrets.randbits(62) if model.seed is None else model.seed)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        with checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext():
-            inputs = ShardedInputs(shard, group, model.device)
-            model.logits_ = model._fit(inputs, ledger).detach().cpu()
-    model.certificate_ = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
-    model.plan_ = ledger.plan
-    model._labels = shard.labels
-    model._fingerprint = shard.fingerprint
-    model._sparse = isinstance(inputs.features, SparseRows)
-    model._naming = Naming.of(cast(Graph, shard))
-    model._answers = Answers()
-    model._kept = checkpoint
-    model.budget_ = model.certificate_.epsilon
+    logits, sparse = model.train(
+        ledger,
+        lambda: ShardedInputs(shard, group, model.device),
+        seed,
+        checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext(),
+    )
+    certificate = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
+    model.take(
+        FittedState(
+            ledger=ledger,
+            certificate=certificate,
+            logits=logits,
+            sparse=sparse,
+            naming=Naming.of(cast(Graph, shard)),
+            labels=shard.labels,
+            fingerprint=shard.fingerprint,
+            answers=Answers(),
+            budget=certificate.epsilon,
+            keeper=checkpoint,
+        )
+    )
 
 
-def _check_degrees(model: NodeClassifier, shard: Shard, group: Group) -> None:
+def _check_degrees(model: NodeClassifier, plan: Plan, shard: Shard, group: Group) -> None:
     """How often a node is read, where a promise bounds that."""
-    room = model._room_for_old_readers()
+    room = model.room_for_old_readers(plan)
     if room is None:
         return
     readers = np.bincount(shard.indices, minlength=shard.span.count)
     largest = int(group.largest(torch.tensor([int(readers.max())])))
     if largest > room and model.cap_degrees:
         raise InvalidInput("cap_degrees", True, "does not run on several processes; cap the graph before it is divided")
-    model._check_readers(largest)
+    model.check_readers(plan, largest)

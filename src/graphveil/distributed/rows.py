@@ -77,7 +77,7 @@ class ShardedRows(SparseRows):
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         out = weight.new_empty(len(self), weight.shape[1])
         for mine, parts in self._rounds():
-            partial = torch.cat([self._entries._times(weight, first, last) for first, last in parts])
+            partial = torch.cat([self._entries.times_of_rows(weight, first, last) for first, last in parts])
             out[mine] = self._group.add_for_owners(partial, [last - first for first, last in parts])
         return out
 
@@ -100,15 +100,15 @@ class ShardedRows(SparseRows):
     def _entries_of(self, parts: list[tuple[int, int]]) -> SparseRows:
         """The entries of these rows, by first and last."""
         rows = torch.cat([torch.arange(first, last, device=self.device) for first, last in parts])
-        return self._entries._take(rows)
+        return self._entries.take_rows(rows)
 
     def layer(self, outputs: int) -> SparseLinear:
         return ShardedLinear(self._layout, self._group.rank, outputs)
 
-    def _take(self, rows: torch.Tensor) -> SparseRows:
+    def take_rows(self, rows: torch.Tensor) -> SparseRows:
         counts = self._group.each(len(rows))
         all_rows = self._group.gathered(rows + self._span.first, counts)
-        return Batch(self._entries._take(all_rows), counts, self.squared_norms.index_select(0, rows), self._group)
+        return Batch(self._entries.take_rows(all_rows), counts, self.squared_norms.index_select(0, rows), self._group)
 
     def _rounds(self) -> list[tuple[slice, list[tuple[int, int]]]]:
         """Own rows, and everybody's rows by first and last, that are exchanged together."""

@@ -114,7 +114,7 @@ def _tensor_bytes(tensors: Mapping[str, torch.Tensor], group: Group) -> Iterator
 
 
 def _prediction_lines(model: NodeClassifier, group: Group) -> Iterator[bytes]:
-    naming, node = model._naming, 0
+    naming, node = model.fitted_.naming, 0
     yield csv_head(naming, model.logits_.shape[1])
     for block in group.to_first(model.logits_, _ROWS_AT_ONCE):
         names = [naming.node(place) for place in range(node, node + len(block))]

@@ -1,5 +1,5 @@
 """How a plan is executed: exact sums, clipped gradients, responses, and the ledger that draws all noise."""
 
-from graphveil.execution.ledger import Ledger
+from graphveil.execution.ledger import Ledger, LedgerLike, MakeLedger
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "LedgerLike", "MakeLedger"]

@@ -9,14 +9,14 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.ledger import Ledger
+from graphveil.execution.ledger import LedgerLike
 from graphveil.execution.response import within
 from graphveil.noise.source import NoiseSource
 
 _BLOCK = 2**20
 
 
-def randomized_edges(adjacency: sp.csr_array, ledger: Ledger, name: str, *, paired: bool) -> sp.csr_array:
+def randomized_edges(adjacency: sp.csr_array, ledger: LedgerLike, name: str, *, paired: bool) -> sp.csr_array:
     """Answer every entry of A off the diagonal by binary randomised response.
 
     The graph is XORed with a random set of bits, each chosen independently with probability 1 / (e^epsilon + 1). The

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 import torch
 
@@ -15,6 +16,42 @@ from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Public
 from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+
+
+class LedgerLike(Protocol):
+    """What a fit draws through. `Ledger` executes a plan; an audit may hand in a ledger that also watches."""
+
+    stages: Stages
+
+    @property
+    def plan(self) -> Plan: ...
+
+    @property
+    def used(self) -> dict[str, int]: ...
+
+    def resume(self, used: Mapping[str, int]) -> None: ...
+
+    def turn(self) -> None: ...
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor: ...
+
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor: ...
+
+    def training(self, name: str) -> ClippedTraining: ...
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None: ...
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]: ...
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor: ...
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]: ...
+
+    def certificate(self) -> Certificate: ...
+
+
+# Builds the ledger of one fit from its plan and its source of noise.
+MakeLedger = Callable[[Plan, NoiseSource], LedgerLike]
 
 
 class Ledger:
@@ -31,10 +68,9 @@ class Ledger:
         source: Where the noise comes from.
     """
 
-    stages = Stages()
-
     def __init__(self, plan: Plan, source: NoiseSource) -> None:
         self.plan = plan
+        self.stages = Stages()
         self._source = source
         self._used = {mechanism.name: 0 for mechanism in plan.mechanisms}
 
@@ -139,10 +175,7 @@ class Ledger:
 
     def training(self, name: str) -> ClippedTraining:
         """What a training has to keep to: its steps, its sampling rate and its clipping norm."""
-        mechanism = self.plan[name]
-        if not isinstance(mechanism, ClippedTraining):
-            raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {ClippedTraining.type}")
-        return mechanism
+        return planned_training(self.plan, name)
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
         """Which rows enter the next step: each independently with the planned probability.
@@ -242,6 +275,14 @@ class Ledger:
             raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
         self._used[name] += 1
         return mechanism
+
+
+def planned_training(plan: Plan, name: str) -> ClippedTraining:
+    """The training that a plan has under this name."""
+    mechanism = plan[name]
+    if not isinstance(mechanism, ClippedTraining):
+        raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {ClippedTraining.type}")
+    return mechanism
 
 
 def _check_exact(value: torch.Tensor) -> None:

@@ -64,11 +64,11 @@ class SparseRows:
     def __getitem__(self, rows: torch.Tensor) -> SparseRows:
         """Some of the rows, cached while `rows` exists: full-batch training asks for the same ones at every step."""
         if rows not in self._taken:
-            self._taken[rows] = self._take(rows)
+            self._taken[rows] = self.take_rows(rows)
         taken: SparseRows = self._taken[rows]
         return taken
 
-    def _take(self, rows: torch.Tensor) -> SparseRows:
+    def take_rows(self, rows: torch.Tensor) -> SparseRows:
         first = self._starts.index_select(0, rows)
         counts = self._counts.index_select(0, rows)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
@@ -81,7 +81,7 @@ class SparseRows:
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         """The product with a table, in float32."""
-        return self._times(weight, 0, len(self))
+        return self.times_of_rows(weight, 0, len(self))
 
     @torch.no_grad()
     def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
@@ -119,7 +119,7 @@ class SparseRows:
         return rounded
 
     @torch.no_grad()
-    def _times(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
+    def times_of_rows(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
         starts = self._starts[first : last + 1]
         columns, values = self._columns, self._values
         if (first, last) != (0, len(self)):

@@ -9,12 +9,13 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import Fusion
 from graphveil.methods.plans import Settings
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -45,12 +46,11 @@ class Auto(DPDGC):
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
-        planned = self._ledger.plan.mechanisms
-        return super()._degree_bound() if any(each.name == "release" for each in planned) else None
+        return super()._degree_bound(plan) if "release" in plan.names else None
 
-    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if "release" not in ledger.used:
             return self._finish_without_graph(data, self._opinions(data, ledger)[0])
         if "choice" not in ledger.used:
@@ -61,7 +61,7 @@ class Auto(DPDGC):
         ledger.turn()
         return self._leave_the_graph(data, ledger, features)
 
-    def _graph_pays(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
+    def _graph_pays(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
         plan = ledger.plan
         if plan.facts.directed:
             return co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), plan)
@@ -70,7 +70,7 @@ class Auto(DPDGC):
         others = shaken(features, data.features, spread)
         return neighbors_pay(ledger.release("choice", neighbor_margins(data, opinions, others, plan.level)), plan)
 
-    def _leave_the_graph(self, data: Inputs, ledger: Ledger, features: torch.nn.Module) -> torch.Tensor:
+    def _leave_the_graph(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module) -> torch.Tensor:
         """More training of features."""
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -87,7 +87,6 @@ class Auto(DPDGC):
         with torch.no_grad():
             return self._head(data.features, nothing)
 
-    @property
-    def _parts(self) -> str:
-        used = self._ledger.used
-        return "" if "more features" in used or set(used) == {"features"} else super()._parts
+    def _parts(self, plan: Plan) -> str:
+        without_graph = "more features" in plan.names or plan.names == ("features",)
+        return "" if without_graph else super()._parts(plan)

@@ -1,8 +1,7 @@
 """Whether a graph pays: a small private measurement of what neighbours say about nodes that features get wrong, and
 of what features would gain from more budget.
 
-docs/theory.md, sections 5.5 and 5.6, has the sensitivities. The rule was chosen on Wisconsin87, CiteSeer, Actor, cSBM
-graphs and `benchmarks/words.py`.
+docs/theory.md, sections 5.5 and 5.6, has the sensitivities; `defaults` has the numbers of the rule.
 """
 
 from __future__ import annotations
@@ -15,21 +14,13 @@ import numpy as np
 import torch
 
 from graphveil.execution.sparse_rows import Rows
+from graphveil.methods import defaults
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
 from graphveil.privacy.lattice import count_step
 from graphveil.privacy.levels import Level, Node
 from graphveil.privacy.plan import Plan
 from graphveil.privacy.sensitivity import COUNTED_DEGREE, neighbor_margin_units
-
-# Accuracy that the graph must promise beyond what features gain from its part of the budget, times epsilon; and how
-# fast features lose errors with the whole budget, for what the noise in their weights costs now, times its root. The
-# less there is, the more of what features could learn is still to come.
-_WORTH_IT, _GAIN = 0.45, 10
-_SHAKEN_COPIES = 3
-# On a directed graph, where what features would gain is not measured: accuracy that the graph must promise, and
-# standard deviations that do not count. They grow with k there, and nothing else restrains them.
-_DIRECTED_WORTH_IT, _DIRECTED_DOUBT = 0.045, 3
 
 
 @torch.no_grad()
@@ -39,7 +30,7 @@ def shaken(model: torch.nn.Module, features: Rows, spread: float) -> list[torch.
     Post-processing. Which noise is public, so that a fit that is taken up again sees the same.
     """
     source, found = torch.Generator().manual_seed(0), []
-    for _ in range(_SHAKEN_COPIES):
+    for _ in range(defaults.NOISIER_COPIES):
         noisier = copy.deepcopy(model)
         for weights in noisier.parameters():
             weights.add_(torch.randn(weights.shape, generator=source).to(weights.device), alpha=spread)
@@ -128,8 +119,9 @@ def neighbors_pay(sums: torch.Tensor, plan: Plan) -> bool:
     most = plan.level.max_degree if isinstance(plan.level, Node) else COUNTED_DEGREE
     wrong = max(wrong, 1.0)
     from_neighbors = wrong * chance_beyond_guessing(margin * heard(plan, most * max(0.0, degrees) / nodes), classes)
-    from_features = wrong * (1 - math.exp(-_GAIN / math.sqrt(epsilon) * max(0.0, wrong_shaken - wrong) / wrong))
-    return from_neighbors - from_features > _WORTH_IT / epsilon * nodes
+    rate = defaults.FEATURE_GAIN / math.sqrt(epsilon)
+    from_features = wrong * (1 - math.exp(-rate * max(0.0, wrong_shaken - wrong) / wrong))
+    return from_neighbors - from_features > defaults.WORTH_IT / epsilon * nodes
 
 
 def co_readers_pay(sums: torch.Tensor, plan: Plan) -> bool:
@@ -139,5 +131,5 @@ def co_readers_pay(sums: torch.Tensor, plan: Plan) -> bool:
     """
     wrong, votes, weight = sums.tolist()
     noise = plan["choice"].noise
-    margin = min(1.0, max(0.0, abs(votes) - _DIRECTED_DOUBT * noise) / max(weight, noise))
-    return wrong * margin > _DIRECTED_WORTH_IT * plan.facts.train_nodes
+    margin = min(1.0, max(0.0, abs(votes) - defaults.DIRECTED_DOUBT * noise) / max(weight, noise))
+    return wrong * margin > defaults.DIRECTED_WORTH_IT * plan.facts.train_nodes

@@ -9,13 +9,14 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import normalize_rows
 from graphveil.privacy.levels import Node
+from graphveil.privacy.plan import Plan
 
 
 class OneLayerSage(nn.Module):
@@ -45,12 +46,13 @@ class DPSAGE(NodeClassifier):
     direction: ClassVar[Direction] = "in"
     joins: ClassVar[str | None] = "aggregation"
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
+        del plan
         if not needs_degree_bound(self.level):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         X = self._unit_rows(data.features)
         summed = self.arithmetic.product(data.adjacency, X)
         read = normalize_rows(summed.float())
@@ -68,15 +70,14 @@ class DPSAGE(NodeClassifier):
         with torch.no_grad():
             return model(X, self._released)
 
-    def _weights(self, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
         del like  # unit rows are dense
-        facts = self.plan_.facts
-        return {"_model": OneLayerSage(facts.features, self.hidden, facts.classes)}
+        return {"model": OneLayerSage(plan.facts.features, self.hidden, plan.facts.classes)}
 
-    def _rows(self) -> dict[str, torch.Tensor]:
-        return {"_released": torch.empty(self.plan_.facts.nodes, self.plan_.facts.features)}
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        return {"released": torch.empty(plan.facts.nodes, plan.facts.features)}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def recall(self, data: Inputs | None) -> None:
         self._features = None if data is None else self._unit_rows(data.features)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:

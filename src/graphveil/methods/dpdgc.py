@@ -8,8 +8,9 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
+from graphveil.methods import defaults
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
     ClippedFusion,
@@ -26,10 +27,7 @@ from graphveil.methods.plans import Settings
 from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
-
-# Of the head that fuses opinions and Z. It has few parameters and starts at their sum; where neighbours differ it has
-# to turn round. Chosen on Wisconsin87, CiteSeer, Actor and cSBM graphs.
-_HEAD_RATE, _FREE_HEAD_RATE = 0.1, 0.05
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -82,8 +80,8 @@ class DPDGC(NodeClassifier):
             tau=self.tau,
         )
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
-        if self._parts != "trained":
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
+        if self._parts(ledger.plan) != "trained":
             return self._fit_with_table(data, ledger)
         Z = self._released = self._embed(data, ledger)
         Z_of = KeptRows(Z)
@@ -96,18 +94,21 @@ class DPDGC(NodeClassifier):
         self._head: torch.nn.Module = head
         return all_logits(logits, data.nodes, Z.device)
 
-    def _fit_with_table(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """A table that is private without training, and a head that fuses what X and Z say about each class."""
         return self._fuse(data, ledger, *self._opinions(data, ledger))
 
-    def _fuse(self, data: Inputs, ledger: Ledger, features: torch.nn.Module, opinions: torch.Tensor) -> torch.Tensor:
+    def _fuse(
+        self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor
+    ) -> torch.Tensor:
         tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger, self.arithmetic)
-        W = self.arithmetic.table(tables.joined(self._parts), self.row_norm, ledger.plan.facts.nodes)
+        parts = self._parts(ledger.plan)
+        W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.nodes)
         summed = ledger.release("release", self.arithmetic.product(data.adjacency, W))
-        Z = self._finish(summed, tables.own(self._parts))
+        Z = self._finish(summed, tables.own(parts))
         self._released = Z
         opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
-        head = self._fusion(data.classes, Z.shape[1])
+        head = self._fusion(ledger.plan, Z.shape[1])
         self._table, self._head = W, TwoStage(features, head)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -121,7 +122,7 @@ class DPDGC(NodeClassifier):
                 data.target,
                 ledger,
                 "head",
-                learning_rate=_HEAD_RATE,
+                learning_rate=defaults.HEAD_RATE,
                 show=self.show_progress,
                 average=True,
                 arithmetic=self.arithmetic,
@@ -130,7 +131,7 @@ class DPDGC(NodeClassifier):
             self._fuse_freely(head, logits, data, "head")
         return all_logits(logits, data.nodes, Z.device)
 
-    def _opinions(self, data: Inputs, ledger: Ledger) -> tuple[torch.nn.Module, torch.Tensor]:
+    def _opinions(self, data: Inputs, ledger: LedgerLike) -> tuple[torch.nn.Module, torch.Tensor]:
         """A classifier of features alone, and the class probabilities that it gives to every node."""
         private = "features" in ledger.used
 
@@ -167,55 +168,55 @@ class DPDGC(NodeClassifier):
         """Fusion of what is public or private already, to the end: with few parameters the best validation epoch is
         the luckiest one."""
         target = replace(data.target, validation=data.target.validation[:0])
-        self._train_freely(head, logits, target, name, learning_rate=_FREE_HEAD_RATE, steps=3 * self.epochs)
+        steps = defaults.FREE_HEAD_EPOCHS * self.epochs
+        self._train_freely(head, logits, target, name, learning_rate=defaults.FREE_HEAD_RATE, steps=steps)
 
     def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
-    def _fusion(self, classes: int, width: int) -> Fusion:
-        return (ClippedFusion if "head" in self._ledger.used else Fusion)(classes, width)
+    def _fusion(self, plan: Plan, width: int) -> Fusion:
+        return (ClippedFusion if "head" in plan.names else Fusion)(plan.facts.classes, width)
 
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)
 
-    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        classes = self.plan_.facts.classes
-        if self._parts == "trained":
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        classes = plan.facts.classes
+        if self._parts(plan) == "trained":
             bias = torch.empty(self.hidden)
-            return {"_head": self._linkx(like, classes), "_bias": bias, **self._tables(public=True)}
+            return {"head": self._linkx(like, classes), "bias": bias, **self._tables(plan, public=True)}
         opinion: torch.nn.Module
-        if "features" in self._ledger.used:
+        if "features" in plan.names:
             opinion = self._opinion(like, classes)
         else:
             committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
             opinion = WithoutVotes(committee, Fusion(classes, classes))
-        return {"_head": TwoStage(opinion, self._fusion(classes, self._read_width())), **self._tables(public=True)}
+        head = TwoStage(opinion, self._fusion(plan, self._read_width(plan)))
+        return {"head": head, **self._tables(plan, public=True)}
 
-    def _rows(self) -> dict[str, torch.Tensor]:
-        return {"_released": torch.empty(self.plan_.facts.nodes, self._read_width()), **self._tables(public=False)}
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        released = torch.empty(plan.facts.nodes, self._read_width(plan))
+        return {"released": released, **self._tables(plan, public=False)}
 
-    def _tables(self, *, public: bool) -> dict[str, torch.Tensor]:
+    def _tables(self, plan: Plan, *, public: bool) -> dict[str, torch.Tensor]:
         """W, where it belongs: one that was made of public labels without noise shows them."""
-        covered = self._parts == "trained" or protects_attributes(self.plan_.level)
-        trained, classes = self._parts == "trained", self.plan_.facts.classes
-        width = self.hidden if trained else sum(widths(self._parts, classes))
-        return {"_table": torch.empty(self.plan_.facts.nodes, width)} if public == covered else {}
+        parts = self._parts(plan)
+        covered = parts == "trained" or protects_attributes(plan.level)
+        width = self.hidden if parts == "trained" else sum(widths(parts, plan.facts.classes))
+        return {"table": torch.empty(plan.facts.nodes, width)} if public == covered else {}
 
-    def _read_width(self) -> int:
+    def _read_width(self, plan: Plan) -> int:
         """Columns of Z as the head reads it."""
-        if self._parts == "trained":
-            return self.hidden
-        classes = self.plan_.facts.classes
-        return own_width(self._parts, classes) + sum(widths(self._parts, classes))
+        parts, classes = self._parts(plan), plan.facts.classes
+        return self.hidden if parts == "trained" else own_width(parts, classes) + sum(widths(parts, classes))
 
-    @property
-    def _parts(self) -> str:
+    def _parts(self, plan: Plan) -> str:
         """The tables that W is made of, joined by +."""
-        return self._settings().table_at(self._ledger.plan.level, self._ledger.plan.facts.directed)
+        return self._settings().table_at(plan.level, plan.facts.directed)
 
-    def _draws(self, from_graph: bool) -> bool:
+    def draws_noise(self, from_graph: bool) -> bool:
         """W is private already, so a row that the asker supplies needs no noise."""
-        return from_graph and super()._draws(from_graph)
+        return from_graph and super().draws_noise(from_graph)
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
@@ -223,25 +224,28 @@ class DPDGC(NodeClassifier):
 
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         summed = self.arithmetic.product(rows, self._table)
-        if self._draws(from_graph):
+        if self.draws_noise(from_graph):
             summed = self._ledger.release_new_rows("release", summed)
         return self._head(features, self._finish_new(summed.float()))
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         """Z of nodes of which no table knows anything yet."""
-        width = own_width(self._parts, self.plan_.facts.classes)
+        plan = self._ledger.plan
+        width = own_width(self._parts(plan), plan.facts.classes)
         return self._finish(summed, summed.new_zeros(len(summed), width))
 
     def _finish(self, summed: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
         """Z from A W, row by row: directions beside what a table says of the node itself, or with the trained bias,
         at norm 1 where W's is held."""
-        if self._parts != "trained":
-            noise, classes = noise_of(self._ledger, "release"), self._ledger.plan.facts.classes
-            return torch.cat([own, readable(summed, self._parts, noise, classes)], dim=1)
+        plan = self._ledger.plan
+        parts = self._parts(plan)
+        if parts != "trained":
+            noise = noise_of(self._ledger, "release")
+            return torch.cat([own, readable(summed, parts, noise, plan.facts.classes)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)
 
-    def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _embed(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Z for all nodes, released once; everything after it reads this tensor and never A again."""
         private = not isinstance(self.level, Public)
         model = Embedding(data.adjacency, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)

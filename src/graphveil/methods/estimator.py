@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import math
 import secrets
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,14 +17,16 @@ import torch
 
 from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph import Graph, cap_degree
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
+from graphveil.methods import defaults
 from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_with, fingerprint, pay
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
+from graphveil.methods.fitted import FitKeeper, FittedState
 from graphveil.methods.naming import Naming
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
@@ -33,9 +34,6 @@ from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
 from graphveil.privacy.plan import Plan, PublicFacts
-
-if TYPE_CHECKING:
-    from graphveil.checkpoint import Checkpoint
 
 # The default of a field that has to be given.
 _MISSING: Any = None
@@ -169,7 +167,7 @@ class NodeClassifier:
 
         Formal guarantee: the plan is a function of public facts and of the parameters. Showing it costs nothing.
         """
-        return self._plan_for(
+        return self.plan_for(
             PublicFacts(
                 nodes=graph.num_nodes,
                 train_nodes=int(graph.train_mask.sum()),
@@ -181,7 +179,8 @@ class NodeClassifier:
             )
         )
 
-    def _plan_for(self, facts: PublicFacts) -> Plan:
+    def plan_for(self, facts: PublicFacts) -> Plan:
+        """What a fit on a graph with these public facts would spend."""
         if facts.features == 0 and self.method not in _WITHOUT_FEATURES:
             known = " and ".join(_WITHOUT_FEATURES)
             raise InvalidInput("features", 0, f"{self.method} learns from features; {known} learn from links alone too")
@@ -192,7 +191,7 @@ class NodeClassifier:
         self,
         graph: Graph,
         *,
-        checkpoint: str | Path | Checkpoint | None = None,
+        checkpoint: str | Path | FitKeeper | None = None,
         checkpoint_every: float = 60.0,
         resume: bool = False,
     ) -> Self:
@@ -224,30 +223,104 @@ class NodeClassifier:
                 self.fit(graph, checkpoint=opened)
                 opened.discard()
             return self
-        self._check_parameters()
+        return self.execute(graph, checkpoint=checkpoint)
+
+    def execute(
+        self,
+        graph: Graph,
+        plan: Plan | None = None,
+        make_ledger: MakeLedger = Ledger,
+        *,
+        checkpoint: FitKeeper | None = None,
+    ) -> Self:
+        """`fit` with a plan and a ledger that are handed in; audits use it.
+
+        Args:
+            graph: The training graph.
+            plan: A plan of this method for the public facts of this graph; None: make it.
+            make_ledger: Builds the ledger that all mechanisms are drawn through, from the plan and a source of noise.
+            checkpoint: Keeps an unfinished fit, as in `fit`.
+
+        Returns:
+            This model, fitted.
+
+        Raises:
+            InvalidInput: A parameter or the graph does not fit the method.
+
+        Formal guarantee: the certificate is the ledger's. It holds if the ledger keeps to the plan, as `Ledger` does.
+        """
+        self.check_parameters()
         graph.check_trainable()
-        plan = self.plan(graph)
+        plan = plan or self.plan(graph)
         check_declared_edges(plan.facts, graph.num_edges)
         source = NoiseSource(self.seed)
-        ledger = self._ledger = Ledger(plan, source)
-        # Initial weights and dropout are public randomness, apart from the noise.
+        ledger = make_ledger(plan, source)
+        seed = secrets.randbits(62) if self.seed is None else self.seed
+        logits, sparse = self.train(
+            ledger,
+            lambda: Inputs(graph, self._adjacency(graph, source), self.device),
+            seed,
+            checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
+        )
+        certificate = ledger.certificate()
+        return self.take(
+            FittedState(
+                ledger=ledger,
+                certificate=certificate,
+                logits=logits,
+                sparse=sparse,
+                naming=Naming.of(graph),
+                labels=graph.labels,
+                fingerprint=Fingerprint.of(graph),
+                answers=Answers(),
+                budget=certificate.epsilon,
+                keeper=checkpoint,
+            )
+        )
+
+    def train(
+        self,
+        ledger: LedgerLike,
+        make_inputs: Callable[[], Inputs],
+        seed: int,
+        kept: AbstractContextManager[None],
+    ) -> tuple[torch.Tensor, bool]:
+        """Execute the ledger's plan within `kept`; returns the logits, and whether features were read as sparse rows.
+
+        `seed` is that of initial weights and dropout: public randomness, apart from the noise.
+        """
+        self._ledger = ledger
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(secrets.randbits(62) if self.seed is None else self.seed)
-            with checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext():
-                adjacency = self._adjacency(graph, source)
-                inputs = Inputs(graph, adjacency, self.device)
-                self.logits_ = self._fit(inputs, ledger).detach().cpu()
-        self.certificate_: Certificate = ledger.certificate()
-        self.plan_ = ledger.plan
-        self._labels: torch.Tensor | None = graph.labels
-        self._fingerprint: Fingerprint | None = Fingerprint.of(graph)
-        self._sparse = isinstance(inputs.features, SparseRows)
-        self._naming = Naming.of(graph)
-        self._answers = Answers()
-        # Until the model is saved: a checkpoint that is not discarded names the one artifact of its fit.
-        self._kept: Checkpoint | None = checkpoint
-        self.budget_ = self.certificate_.epsilon
+            torch.manual_seed(seed)
+            with kept:
+                inputs = make_inputs()
+                return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+
+    def take(self, state: FittedState) -> Self:
+        """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""
+        self.fitted_: FittedState = state
+        self._ledger = state.ledger
         return self
+
+    @property
+    def logits_(self) -> torch.Tensor:
+        """Of all nodes of the training graph."""
+        return self.fitted_.logits
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What the fit has spent."""
+        return self.fitted_.certificate
+
+    @property
+    def plan_(self) -> Plan:
+        """The executed plan, on the branch that was taken."""
+        return self.fitted_.plan
+
+    @property
+    def budget_(self) -> float:
+        """The epsilon that the fit and further releases for new nodes may cost together."""
+        return self.fitted_.budget
 
     def save(self, folder: str | Path, *, budget: float | None = None) -> None:
         """Write this model to a new folder, from which `graphveil.load` gives it back (docs/artifact.md).
@@ -316,10 +389,10 @@ class NodeClassifier:
         Formal guarantee: nothing is released beyond the weights, which the certificate covers already. Nothing protects
         `graph` itself.
         """
-        self._check_fitted()
+        self.check_fitted()
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
-        data = Inputs(graph, graph.reads(self.direction), self.device, self._sparse)
+        data = Inputs(graph, graph.reads(self.direction), self.device, self.fitted_.sparse)
         with torch.no_grad():
             return torch.softmax(self._logits_on(data).cpu(), dim=1).numpy()
 
@@ -357,22 +430,22 @@ class NodeClassifier:
         promised, new nodes may read a node `reserved_readers` times in all. Whether one is refused depends on the lists
         of new nodes alone. Each row is drawn once, and kept before it is shown.
         """
-        self._check_fitted()
-        names = self._naming.new_ids(ids, self.plan_.facts.nodes)
+        self.check_fitted()
+        names = self.fitted_.naming.new_ids(ids, self.plan_.facts.nodes)
         x, rows = self._new_rows(names, features, neighbors)
         questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
-        with self._answers.opened():
+        with self.fitted_.answers.opened():
             fresh = []
             for i, (name, question) in enumerate(zip(names, questions, strict=True)):
                 if not update:
-                    check_unchanged(self._answers, name, question)
-                last = self._answers.of(name)
+                    check_unchanged(self.fitted_.answers, name, question)
+                last = self.fitted_.answers.of(name)
                 if last is None or last.question != question:
                     fresh.append(i)
             if fresh:
                 asked = [(names[i], questions[i]) for i in fresh]
-                self._answers.add(self._answer(asked, x[fresh], rows[fresh], from_graph))
-            found = [self._answers.of(name) for name in names]
+                self.fitted_.answers.add(self._answer(asked, x[fresh], rows[fresh], from_graph))
+            found = [self.fitted_.answers.of(name) for name in names]
         return np.array([answer.probabilities for answer in found if answer is not None], dtype=np.float32).reshape(
             len(names), self.plan_.facts.classes
         )
@@ -381,18 +454,19 @@ class NodeClassifier:
         self, asked: Sequence[tuple[str, str]], x: np.ndarray, rows: sp.csr_array, from_graph: bool
     ) -> list[Answer]:
         """Answers to questions that were not asked before, by node and fingerprint."""
-        draws = self._draws(from_graph)
-        earlier = [self._answers.of(name) for name, _ in asked]
+        draws = self.draws_noise(from_graph)
+        earlier = [self.fitted_.answers.of(name) for name, _ in asked]
         releases = [(0 if last is None else last.release) + draws for last in earlier]
         if draws:
             assert self.joins is not None
-            if max(releases) > self._answers.releases:
+            if max(releases) > self.fitted_.answers.releases:
                 pay(self.plan_, self.joins, max(releases), self.budget_)
             self._count_readers(rows, np.array(releases))
         with torch.no_grad():
-            inputs: Rows = SparseRows(sp.csr_array(x), self.device) if self._sparse else _dense(x).to(self.device)
+            sparse = self.fitted_.sparse
+            inputs: Rows = SparseRows(sp.csr_array(x), self.device) if sparse else _dense(x).to(self.device)
             logits = self._logits_new(inputs, SparseRows(rows, self.device), from_graph)
-        counted = draws and self._degree_bound() is not None
+        counted = draws and self._degree_bound(self.plan_) is not None
         return [
             Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
             for (name, question), release, row, reads in zip(
@@ -407,12 +481,12 @@ class NodeClassifier:
     @property
     def epsilon_spent(self) -> float:
         """What the fit and all further releases cost together."""
-        self._check_fitted()
-        if self.joins is None or self._answers.releases == 1:
+        self.check_fitted()
+        if self.joins is None or self.fitted_.answers.releases == 1:
             return self.certificate_.epsilon
-        return epsilon_with(self.plan_, self.joins, self._answers.releases)
+        return epsilon_with(self.plan_, self.joins, self.fitted_.answers.releases)
 
-    def _draws(self, from_graph: bool) -> bool:
+    def draws_noise(self, from_graph: bool) -> bool:
         """Whether answers to new nodes draw noise."""
         del from_graph
         return self.joins is not None and self.joins in self._ledger.used
@@ -432,20 +506,21 @@ class NodeClassifier:
         Formal guarantee: none. A score depends on private labels, and publishing it is not accounted for.
         """
         guess = torch.from_numpy(self.predict(nodes))
-        if self._labels is None:
+        if self.fitted_.labels is None:
             raise InvalidInput("model", self.method, "was loaded without labels; load it with graph=...")
-        truth = self._labels[_index(nodes, len(self._labels))]
+        truth = self.fitted_.labels[_index(nodes, len(self.fitted_.labels))]
         known = truth >= 0
         if not bool(known.any()):
             raise InvalidInput("nodes", 0, "none of them has a label to score against")
         return float((guess == truth)[known].float().mean())
 
     def _selected(self, nodes: Any) -> torch.Tensor:
-        self._check_fitted()
+        self.check_fitted()
         return self.logits_ if nodes is None else self.logits_[_index(nodes, len(self.logits_))]
 
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "logits_"):
+    def check_fitted(self) -> None:
+        """Refuse a model that was not fitted."""
+        if not hasattr(self, "fitted_"):
             raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
 
     def _new_rows(self, ids: Any, features: Any, neighbors: Any) -> tuple[np.ndarray, sp.csr_array]:
@@ -468,12 +543,12 @@ class NodeClassifier:
     def _count_readers(self, rows: sp.csr_array, releases: np.ndarray) -> None:
         """Keep the degree promise in each table, counting new readers alone: in the first one the fit has kept
         `reserved_readers` free, and later ones have no others."""
-        bound = self._degree_bound()
+        bound = self._degree_bound(self.plan_)
         if bound is None:
             return
         for release in np.unique(releases).tolist():
             nodes = self.plan_.facts.nodes
-            readers = self._answers.readers(release, nodes)
+            readers = self.fitted_.answers.readers(release, nodes)
             readers += np.bincount(rows[releases == release].indices, minlength=nodes)
             room, most = self.reserved_readers if release == 1 else bound, int(readers.max(initial=0))
             if most > room:
@@ -487,21 +562,32 @@ class NodeClassifier:
     def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict for new nodes")
 
-    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        """What the certificate covers in full, by attribute, for features `like` these: shapes without content.
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        """What the certificate covers in full, by name, for features `like` these: shapes without content.
 
-        With `_rows`, all that a fitted model is made of: an artifact holds it and nothing else.
+        With `owner_parts`, all that a fitted model is made of: an artifact holds it and nothing else. `part` and
+        `set_part` read and write the content.
         """
         raise NotImplementedError
 
-    def _rows(self) -> dict[str, torch.Tensor]:
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         """What has a row for each node that only this node's owner may see, likewise."""
+        del plan
         return {}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def part(self, name: str) -> torch.nn.Module | torch.Tensor:
+        """A part of the fitted model, by its name in `covered_parts` or `owner_parts`."""
+        found: torch.nn.Module | torch.Tensor = getattr(self, f"_{name}")
+        return found
+
+    def set_part(self, name: str, value: torch.nn.Module | torch.Tensor) -> None:
+        """Put a part in its place, as a fit does."""
+        setattr(self, f"_{name}", value)
+
+    def recall(self, data: Inputs | None) -> None:
         """Take from the training graph, if it is at hand, what new nodes read of it and no artifact holds."""
 
-    def _check_parameters(self) -> None:
+    def check_parameters(self) -> None:
         """What no plan looks at, before anything is drawn."""
         validate.device(self.device)
         if self.seed is not None:
@@ -527,14 +613,15 @@ class NodeClassifier:
             shares=self.shares or {},
         )
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
         """The promise on column sums that this method relies on; k-neighbour methods without one return None."""
+        del plan
         return self.level.max_degree if isinstance(self.level, Node) else None
 
     def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
         adjacency = graph.reads(self.direction)
-        bound = self._room_for_old_readers()
+        bound = self.room_for_old_readers(self._ledger.plan)
         if bound is None:
             return adjacency
         largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
@@ -543,12 +630,12 @@ class NodeClassifier:
                 "degree cap", lambda: source.integers(2**52, 1), lambda found: found.shape == (1,) and int(found) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen))
-        self._check_readers(largest)
+        self.check_readers(self._ledger.plan, largest)
         return adjacency
 
-    def _room_for_old_readers(self) -> int | None:
+    def room_for_old_readers(self, plan: Plan) -> int | None:
         """How many nodes of the training graph may read a node: the promise without what is reserved for new ones."""
-        bound, reserved = self._degree_bound(), validate.count("reserved_readers", self.reserved_readers, least=0)
+        bound, reserved = self._degree_bound(plan), validate.count("reserved_readers", self.reserved_readers, least=0)
         if reserved and not isinstance(self.level, Node) and self.max_degree is None:
             raise InvalidInput("reserved_readers", reserved, "is a part of a degree promise, and there is none")
         if bound is None:
@@ -557,20 +644,20 @@ class NodeClassifier:
             raise InvalidInput("reserved_readers", reserved, f"must be less than the promise, {bound}")
         return bound - reserved
 
-    def _check_readers(self, largest: int) -> None:
+    def check_readers(self, plan: Plan, largest: int) -> None:
         """Refuse a graph in which a node is read by more than the promise leaves."""
-        room = self._room_for_old_readers()
+        room = self.room_for_old_readers(plan)
         if room is not None and self.reserved_readers and largest > room:
             why = f"and the promise leave {room} readers, but a node is read by {largest}"
             raise InvalidInput("reserved_readers", self.reserved_readers, why)
         if room is not None:
             check_promise(Node(room), largest)
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Train and return the logits of all nodes."""
         raise NotImplementedError
 
-    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: Ledger, name: str) -> None:
+    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: LedgerLike, name: str) -> None:
         """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:
@@ -589,10 +676,7 @@ class NodeClassifier:
             self._train_freely(model, logits, data.target, name)
 
     def _private_rate(self, data: Inputs) -> float:
-        """0.003 up to 2,500 training nodes, then with the root of their number, up to 0.01."""
-        if self.learning_rate is not None:
-            return self.learning_rate
-        return min(0.01, 0.003 * math.sqrt(max(1.0, data.target.count / 2500)))
+        return defaults.private_rate(data.target.count) if self.learning_rate is None else self.learning_rate
 
     def _train_freely(
         self,

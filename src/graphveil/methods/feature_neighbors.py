@@ -12,14 +12,13 @@ import torch
 from torch.nn import functional
 
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense
+from graphveil.methods import defaults
 from graphveil.methods.networks import log_probabilities, normalize_rows
 
 # Similarities that are computed at most: beyond, only every so many-th training node votes.
 _PAIRS = 2**31
 # Rows and voters of one block of similarities: 64 MiB.
 _ROWS, _VOTERS = 2**14, 2**10
-# What a class has before anybody votes: a node that resembles nobody gets no opinion.
-_PRIOR = 1e-4
 
 
 @torch.no_grad()
@@ -40,7 +39,7 @@ def votes_of_feature_neighbors(features: Rows, labels: torch.Tensor, train: torc
             alike[block[:, None] == some] = 0
             found[block] += alike.clamp_min_(0).square_() @ votes
     usual = ballots.mean(0)
-    found += _PRIOR * usual
+    found += defaults.VOTE_PRIOR * usual
     return log_probabilities(found / found.sum(1, keepdim=True)) - log_probabilities(usual)
 
 

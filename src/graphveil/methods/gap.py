@@ -8,13 +8,14 @@ from typing import ClassVar
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
 from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
 from graphveil.privacy.levels import Node
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -41,12 +42,13 @@ class GAP(NodeClassifier):
     def _settings(self) -> Settings:
         return replace(super()._settings(), hops=self.hops)
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
+        del plan
         if not needs_degree_bound(self.level):
             return None
         return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         self._encoded: torch.Tensor | None = self._encode(data, ledger)
         hops = self._hops(data, ledger, self._encoded)
         # Without the first: nobody may see it but the node itself.
@@ -64,14 +66,14 @@ class GAP(NodeClassifier):
     def _encoder_network(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
-    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        classes = self.plan_.facts.classes
-        return {"_encoder": self._encoder_network(like, classes), "_head": self._head_network(classes)}
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        classes = plan.facts.classes
+        return {"encoder": self._encoder_network(like, classes), "head": self._head_network(classes)}
 
-    def _rows(self) -> dict[str, torch.Tensor]:
-        return {"_released": torch.empty(self.plan_.facts.nodes, self.hops, self.hidden)}
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        return {"released": torch.empty(plan.facts.nodes, self.hops, self.hidden)}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def recall(self, data: Inputs | None) -> None:
         with torch.no_grad():
             self._encoded = None if data is None else normalize_rows(self._encoder.hidden(data.features))
 
@@ -93,7 +95,7 @@ class GAP(NodeClassifier):
             found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(found, dim=1))
 
-    def _encode(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _encode(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
         dropout = 0.0 if "encoder" in ledger.used else self.dropout
         encoder = self._encoder_network(data.features, data.classes, dropout)
@@ -106,7 +108,7 @@ class GAP(NodeClassifier):
         with torch.no_grad():
             return normalize_rows(encoder.hidden(data.features))
 
-    def _hops(self, data: Inputs, ledger: Ledger, H: torch.Tensor) -> torch.Tensor:
+    def _hops(self, data: Inputs, ledger: LedgerLike, H: torch.Tensor) -> torch.Tensor:
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
         found = [H]
         for _ in range(self.hops):

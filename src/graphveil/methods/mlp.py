@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import torch
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Perceptron
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
@@ -23,11 +24,12 @@ class MLP(NodeClassifier):
 
     method: ClassVar[str] = "mlp"
 
-    def _degree_bound(self) -> int | None:
+    def _degree_bound(self, plan: Plan) -> int | None:
         """It never reads the graph, so no promise about it is needed."""
+        del plan
         return None
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         private = "head" in ledger.used
         model = self._network(data.features, data.classes, dropout=0.0 if private else self.dropout)
 
@@ -42,8 +44,8 @@ class MLP(NodeClassifier):
     def _network(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
-    def _weights(self, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        return {"_model": self._network(like, self.plan_.facts.classes)}
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        return {"model": self._network(like, plan.facts.classes)}
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(data.features)

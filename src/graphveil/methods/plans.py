@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
+from graphveil.methods import defaults
 from graphveil.methods.signal_to_noise import heard
 from graphveil.privacy import sensitivity
 from graphveil.privacy.lattice import LEAST_RESPONSE, MOST_CLASSES
@@ -29,17 +30,6 @@ from graphveil.privacy.plan import (
     paper_delta,
 )
 
-# Training nodes from which on features are learnt well from a smaller part of the budget.
-_MANY = 5000
-
-# Neighbours that must be heard if `auto` is to look at the graph.
-_LOUD = 32
-# Steps of `auto` before its choice, where many nodes train: the noise of more, with the smaller part of the budget,
-# stays in the weights. With 5,600 training nodes of `benchmarks/words.py` leaving the graph after them costs 0.5 to 1
-# point against DP-MLP, and 2 to 3 at epsilon 2 after all steps; after fewer, graphs with small features suffer. Few
-# nodes have a small rate, and all steps were better (CiteSeer, and 2,000 training nodes of the same).
-_FIRST_STEPS = 100
-
 # DPDGC's tables; those that need no training may be joined by +.
 UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
 
@@ -48,14 +38,15 @@ UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
 class Settings:
     """Choices that change the plan; all of them are public.
 
-    `steps` full-batch steps per training (None: `steps_for`), or Poisson batches of `batch_size` expected rows.
+    Where `steps` and `response_epsilon` are None, `defaults` chooses.
+
+    `steps` full-batch steps per training, or Poisson batches of `batch_size` expected rows.
     `row_norm` bounds the rows of DPDGC's W, `hops` is GAP's L, `layers` SAGE's depth, `max_degree` the degree promise
     of GAP and DP-SAGE at k-neighbour level, `capped` whether a graph that breaks its degree promise is cut, to
     `reserved_readers` less than the promise. `table` is DPDGC's W: trained (the paper's), auto (`table_at`; the
-    estimator's default), or one or more, joined by +, of labels (randomised responses of `response_epsilon`; None:
-    `_response_epsilon`), posteriors, readers (one hop of the label table), neighbors (one-shot neighbour labels with
-    weight bound `tau`; None: `tau_at`) and degrees (the number of neighbours). `shares` overrides the default parts of
-    mu^2 by name.
+    estimator's default), or one or more, joined by +, of labels (randomised responses of `response_epsilon`),
+    posteriors, readers (one hop of the label table), neighbors (one-shot neighbour labels with weight bound `tau`;
+    None: `tau_at`) and degrees (the number of neighbours). `shares` overrides the default parts of mu^2 by name.
     """
 
     steps: int | None = None
@@ -187,7 +178,7 @@ def make_plan(
     check_budget(level, epsilon)
     if (epsilon is None) == (noise is None) and not isinstance(level, Public):
         raise InvalidInput("epsilon", epsilon, "give either epsilon or noise")
-    settings = replace(settings, steps=settings.steps or steps_for(epsilon))
+    settings = replace(settings, steps=settings.steps or defaults.steps_for(epsilon))
     empty = Plan(method, level, facts, chosen_delta, ())
     spending = spending_of(method, level, facts, settings, epsilon)
     plan = replace(
@@ -229,15 +220,6 @@ def spending_of(method: str, level: Level, facts: PublicFacts, settings: Setting
     return spending
 
 
-def steps_for(epsilon: float | None) -> int:
-    """Training steps where nobody says: the smaller the budget, the more there is to gain from many small steps.
-
-    Chosen on CiteSeer and Actor: from 100 to 400 steps DP-MLP gains 8 and 3 points at epsilon 1, 1 and 2 at 4 (200
-    steps), and nothing at 16.
-    """
-    return 100 if epsilon is None else round(min(400.0, max(100.0, 400 / math.sqrt(epsilon))))
-
-
 def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """MLP, and DP-MLP where features and labels are private; it never reads the graph."""
     del epsilon
@@ -266,14 +248,14 @@ def _dpdgc(level: Edge | KNeighbor | Node, facts: PublicFacts, settings: Setting
     )
     embedding = _training("embedding", group, facts, settings, "docs/theory.md section 2; paper, appendix C")
     rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
-    shares = {"embedding": 0.5, "release": 0.2, "head": 0.3}
+    shares = defaults.TRAINED_TABLE_SHARES
     if isinstance(level, Edge):
         release = _release("release", rows, "docs/theory.md section 2; paper, theorem G.1")
-        return Spending((embedding, release), {"embedding": 0.7, "release": 0.3})
+        return Spending((embedding, release), defaults.TRAINED_TABLE_EDGE_SHARES)
     if _full_release_is_cheaper(level, shares):
         full = sensitivity.product_full(level, settings.row_norm, facts.nodes)
         release = _release("release", full, "docs/theory.md section 2 (all rows, the head is then free)")
-        return Spending((embedding, release), {"embedding": 0.5, "release": 0.5})
+        return Spending((embedding, release), defaults.TRAINED_TABLE_FULL_SHARES)
     release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4")
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
     return Spending((embedding, release, head), shares)
@@ -285,7 +267,7 @@ def _dpdgc_with_table(
     """DPDGC with a table that is private without training: no group factor anywhere (docs/theory.md, section 5)."""
     private_attributes = protects_attributes(level)
     mechanisms: list[Mechanism] = []
-    for_features, for_release = _parts_of_budget(parts, facts.train_nodes)
+    for_features, for_release = defaults.features_and_release(parts, facts.train_nodes)
     shares = {"release": for_release}
     if private_attributes:
         mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
@@ -294,50 +276,27 @@ def _dpdgc_with_table(
         mechanisms += _TABLE_COSTS[part](level, facts, settings, epsilon)
     for mechanism in mechanisms:
         if isinstance(mechanism, GaussianRelease):
-            shares[mechanism.name] = 0.35
+            shares[mechanism.name] = defaults.TABLE_SHARE
     rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
     mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
     if not isinstance(level, Edge):
         mechanisms.append(_training("head", _own_row(level, facts), facts, settings, _OWN_ROW))
-        shares["head"] = 0.08
+        shares["head"] = defaults.TABLE_HEAD_SHARE
     if rows == 0:
         del shares["release"]
     # Two tables of the same responses read one draw of them.
     return Spending(tuple({mechanism.name: mechanism for mechanism in mechanisms}.values()), shares)
 
 
-def _parts_of_budget(parts: Sequence[str], train_nodes: int) -> tuple[float, float]:
-    """What the training of features gets, and what the release.
-
-    Degrees are one number that says little, however little noise it has. Beside labels, many nodes learn features from
-    less: chosen on Wisconsin87 and cSBM graphs (at epsilon 8, N_1: +0.2 and +0.5 points over 0.42 and 0.5) and CiteSeer
-    (+1.0).
-    """
-    if list(parts) == ["degrees"]:
-        return 0.7, 0.2
-    if list(parts) == ["labels"]:
-        return (0.32, 0.62) if train_nodes >= _MANY else (0.62, 0.3)
-    return 0.42, 0.5
-
-
 def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
     changed = sensitivity.label_responses(level)
-    each = settings.response_epsilon or _response_epsilon(facts.train_nodes, epsilon or 4.0)
+    each = settings.response_epsilon or defaults.response_epsilon(facts.train_nodes, epsilon)
     if changed and each < LEAST_RESPONSE:
         raise InvalidInput("response_epsilon", each, f"is less than responses can keep to, {LEAST_RESPONSE:.2g}")
     if changed and facts.classes > MOST_CLASSES:
         raise InvalidInput("classes", facts.classes, f"are more than responses can have, {MOST_CLASSES}")
     found = Responses("labels", ByKind(changed, 0), each, facts.classes, "docs/theory.md section 5.1")
     return [found] if changed else []
-
-
-def _response_epsilon(train_nodes: int, epsilon: float) -> float:
-    """Up to where nearly all responses are true. Many nodes learn features from less, so responses get more there.
-
-    Chosen at epsilon 8, N_1: 0.45 in place of 0.3 gains 1.7 points on Wisconsin87 and, in place of 0.4, 0.2 on cSBM
-    graphs; on CiteSeer 0.4 in place of 0.3 loses 1.
-    """
-    return min(4.8, (0.45 if train_nodes >= _MANY else 0.3) * epsilon)
 
 
 def _posteriors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
@@ -391,8 +350,8 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     first, *rest = found.mechanisms
     more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
     assert isinstance(first, ClippedTraining)
-    if facts.train_nodes >= _MANY:
-        first = replace(first, steps=min(_FIRST_STEPS, first.steps))
+    if facts.train_nodes >= defaults.MANY_TRAIN_NODES:
+        first = replace(first, steps=min(defaults.STEPS_BEFORE_CHOICE, first.steps))
     if facts.directed:
         assert isinstance(level, KNeighbor)
         moved = ByKind(
@@ -407,22 +366,22 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     return replace(
         found,
         mechanisms=(first, choice, *rest),
-        shares={**found.shares, "choice": 0.03},
+        shares={**found.shares, "choice": defaults.CHOICE_SHARE},
         otherwise=(more,),
     )
 
 
 def _graph_is_unheard(level: Level, facts: PublicFacts, epsilon: float) -> bool:
-    """Whether not even `_LOUD` neighbours of its class in training would raise it above Z's noise, at the defaults.
+    """Whether not even many neighbours of its class in training would raise it above Z's noise, at the defaults.
 
-    On directed graphs: at node level and up to epsilon 1.
+    On directed graphs: at node level and up to a small epsilon.
     """
     if facts.directed:
-        return isinstance(level, Node) or epsilon <= 1
+        return isinstance(level, Node) or epsilon <= defaults.DIRECTED_LEAST_EPSILON
     # At one delta, whichever is asked for: this is about orders of magnitude.
     delta = min(1e-2, paper_delta(level, facts.train_nodes, 0))
     plan = make_plan("dpdgc", level, facts, epsilon=epsilon, delta=delta, settings=Settings(table="auto"))
-    return heard(plan, _LOUD) < 1
+    return heard(plan, defaults.NEIGHBORS_TO_HEAR) < 1
 
 
 def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -437,9 +396,9 @@ def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     bound = _bound(level, settings)
     head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
     if not protects_attributes(level):
-        return Spending((hops, head), {"hops": 0.5, "head": 0.5}, degree_bound=bound)
+        return Spending((hops, head), defaults.GAP_PUBLIC_SHARES, degree_bound=bound)
     encoder = _training("encoder", _own_row(level, facts), facts, settings, _OWN_ROW)
-    return Spending((encoder, hops, head), {"encoder": 0.3, "hops": 0.4, "head": 0.3}, degree_bound=bound)
+    return Spending((encoder, hops, head), defaults.GAP_SHARES, degree_bound=bound)
 
 
 def sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -477,8 +436,7 @@ def dp_sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float
     hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
     source = "docs/theory.md section 3 (aggregation of unit rows at inference)"
     aggregation = replace(_release("aggregation", hop, source), uses=settings.layers)
-    shares = {"gradient": 0.7, "aggregation": 0.3}
-    return Spending((gradient, aggregation), shares, degree_bound=_bound(level, settings))
+    return Spending((gradient, aggregation), defaults.DP_SAGE_SHARES, degree_bound=_bound(level, settings))
 
 
 METHODS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], Spending]] = {
@@ -504,7 +462,7 @@ def _training(name: str, group: ByKind, facts: PublicFacts, settings: Settings, 
     if settings.batch_size is not None:
         # A multiple of 2^-40, which a uniform number of 52 bits is below with exactly this probability.
         rate = min(1.0, math.ceil(settings.batch_size / facts.train_nodes * 2.0**40) * 2.0**-40)
-    steps = settings.steps or steps_for(None)
+    steps = settings.steps or defaults.steps_for(None)
     return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.edges import randomized_edges
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
@@ -19,6 +19,7 @@ from graphveil.graph.graph import Direction
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
 from graphveil.privacy.levels import Public
+from graphveil.privacy.plan import Plan
 
 
 class MeanSage(nn.Module):
@@ -57,7 +58,7 @@ class SAGE(NodeClassifier):
     method: ClassVar[str] = "sage"
     direction: ClassVar[Direction] = "in"
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         del ledger
         return self._fit_on(data, data.adjacency.matrix)
 
@@ -75,12 +76,30 @@ class SAGE(NodeClassifier):
         with torch.no_grad():
             return logits(None)
 
-    def _weights(self, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
-        facts = self.plan_.facts
-        return {"_model": MeanSage(like, torch.empty(0, facts.features), self.hidden, facts.classes, 0.0)}
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
+        facts = plan.facts
+        return {"model": MeanSage(like, torch.empty(0, facts.features), self.hidden, facts.classes, 0.0)}
 
-    def _recall(self, data: Inputs | None) -> None:
+    def recall(self, data: Inputs | None) -> None:
         self._inputs = None if data is None else _with_means(data.features, data.adjacency.matrix, self.device)
+
+    @property
+    def features_of_training(self) -> torch.Tensor:
+        """Features of the training graph, dense."""
+        return dense(self._training_inputs()[0])
+
+    @torch.no_grad()
+    def logits_with(self, features: torch.Tensor) -> torch.Tensor:
+        """Logits of the training graph's nodes, if they had these features."""
+        old, _, mean = self._training_inputs()
+        rows: Rows = SparseRows(sp.csr_array(features.numpy())) if isinstance(old, SparseRows) else features
+        out: torch.Tensor = self._model(rows, mean.times(features), mean)
+        return out
+
+    def _training_inputs(self) -> tuple[Rows, Rows, SparseRows]:
+        if self._inputs is None:
+            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
+        return self._inputs
 
     def _logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
@@ -89,9 +108,7 @@ class SAGE(NodeClassifier):
         if self._ledger.used:
             raise InvalidInput("method", self.method, "cannot protect the links of new nodes; fit again with them")
         del from_graph
-        if self._inputs is None:
-            raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
-        old, means, _ = self._inputs
+        old, means, _ = self._training_inputs()
         h = self._model.hidden(old, means)
         mean = SparseRows(_row_means(rows.matrix), self.device)
         own = self._model.hidden(features, _means(mean, old))
@@ -110,7 +127,7 @@ class RandEdge(SAGE):
 
     method: ClassVar[str] = "randedge"
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if isinstance(self.level, Public):
             return super()._fit(data, ledger)
         paired = not ledger.plan.facts.directed

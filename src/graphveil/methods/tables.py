@@ -12,17 +12,16 @@ from functools import cached_property
 import torch
 from torch.nn import functional
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import SparseRows
+from graphveil.methods import defaults
 from graphveil.methods.estimator import Inputs
 from graphveil.privacy.lattice import table_step
 from graphveil.privacy.levels import protects_attributes
 
 # Tables whose every row is private, a node's own included.
 RELEASED_IN_FULL = ("readers", "neighbors")
-# The part of the squared row norm that degrees take beside other tables: they are large, so a little tells enough.
-_DEGREES = 0.1
 
 
 class Tables:
@@ -34,7 +33,7 @@ class Tables:
     """
 
     def __init__(
-        self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: Ledger, arithmetic: Arithmetic = EXACT
+        self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: LedgerLike, arithmetic: Arithmetic = EXACT
     ) -> None:
         self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
         self._arithmetic, self._nodes = arithmetic, ledger.plan.facts.nodes
@@ -135,7 +134,7 @@ def shrunk_rows(table: torch.Tensor, noise: float) -> torch.Tensor:
 def row_norms(names: Sequence[str]) -> list[float]:
     """How tables that are released together share the row norm 1: degrees take a little, the others equal parts."""
     others = sum(name != "degrees" for name in names)
-    degrees = _DEGREES if others else 1.0
+    degrees = defaults.DEGREES_PART if others else 1.0
     rest = 1 - degrees * ("degrees" in names)
     return [math.sqrt(degrees if name == "degrees" else rest / others) for name in names]
 
@@ -163,6 +162,6 @@ def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> tor
     return torch.cat(found, dim=1)
 
 
-def noise_of(ledger: Ledger, name: str) -> float:
+def noise_of(ledger: LedgerLike, name: str) -> float:
     """The standard deviation that `name` plans, 0 where nothing is planned."""
     return next((m.noise for m in ledger.plan.mechanisms if m.name == name), 0.0)

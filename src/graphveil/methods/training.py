@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from graphveil.execution import Ledger
+from graphveil.execution import LedgerLike
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import KeptRows, Rows
@@ -101,7 +101,7 @@ def train_privately(
     model: nn.Module,
     logits: Logits,
     target: Target,
-    ledger: Ledger,
+    ledger: LedgerLike,
     name: str,
     *,
     learning_rate: float,

@@ -281,6 +281,11 @@ class Plan:
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The mechanisms of the branch that is followed."""
+        return tuple(mechanism.name for mechanism in self.mechanisms)
+
     def __getitem__(self, name: str) -> Mechanism:
         for mechanism in self.mechanisms + self.otherwise:
             if mechanism.name == name:

@@ -47,12 +47,12 @@ class Predictions:
 
     @classmethod
     def of(cls, model: NodeClassifier) -> Predictions:
-        found = cls(model._naming, model.predict_proba())
-        answers = {answer.node: answer.probabilities for answer in model._answers.given}
+        found = cls(model.fitted_.naming, model.predict_proba())
+        answers = {answer.node: answer.probabilities for answer in model.fitted_.answers.given}
         if not answers:
             return found
         rows = np.array(list(answers.values()), dtype=np.float32)
-        return cls(model._naming, np.concatenate([found.probabilities, rows]), tuple(answers))
+        return cls(model.fitted_.naming, np.concatenate([found.probabilities, rows]), tuple(answers))
 
     def __len__(self) -> int:
         return len(self.probabilities)

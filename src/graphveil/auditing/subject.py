@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from graphveil.audit.bounds import Branches, Claim
-from graphveil.execution import Ledger
+from graphveil.auditing.bounds import Branches, Claim
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT
 from graphveil.noise import NoiseSource
 from graphveil.privacy.accounting import Composition
@@ -16,8 +16,6 @@ from graphveil.privacy.plan import Kind, Mechanism, Plan
 
 # A replaced node in the training set pays for everything that any node pays for.
 KIND: Kind = "training"
-
-MakeLedger = Callable[[Plan, NoiseSource], Ledger]
 
 
 def held_at(table: torch.Tensor, norm: float) -> torch.Tensor:
@@ -48,7 +46,7 @@ class Subject:
     def sound(cls, plan: Plan) -> Subject:
         return cls(plan, plan)
 
-    def ledger(self, name: str, seed: int | None) -> Ledger:
+    def ledger(self, name: str, seed: int | None) -> LedgerLike:
         """A new ledger on the branch of the plan that draws `name`."""
         ledger = self.make_ledger(self.executed, NoiseSource(seed))
         if any(mechanism.name == name for mechanism in self.executed.otherwise):

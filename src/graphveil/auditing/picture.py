@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from graphveil.audit.verdict import AuditReport, Finding
+from graphveil.auditing.verdict import AuditReport, Finding
 from graphveil.errors import InvalidInput
 from graphveil.report.writing import write_files
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import __version__, validate
-from graphveil.audit.run import CANARIES, USUAL, audit
-from graphveil.audit.twins import TWINS
+from graphveil.auditing.run import CANARIES, USUAL, audit
+from graphveil.auditing.twins import TWINS
 from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.report.writing import write_files

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphveil.audit import gradient, release, response
-from graphveil.audit.scores import Scores, toss
-from graphveil.audit.subject import Subject
+from graphveil.auditing import gradient, release, response
+from graphveil.auditing.scores import Scores, toss
+from graphveil.auditing.subject import Subject
 from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism
 
 # Which attack fits which mechanism.

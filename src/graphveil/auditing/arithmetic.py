@@ -20,15 +20,15 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.canaries import canary_of, hides_own_row
-from graphveil.audit.end_to_end import MakeModel, recorded_fit, replayed_fit
-from graphveil.audit.hubs import chosen_readers
-from graphveil.audit.instruments import Recorder, Replay
-from graphveil.audit.pairs import AdjacentGraphs
-from graphveil.audit.subject import MakeLedger, held_at
-from graphveil.audit.verdict import Movement
+from graphveil.auditing.canaries import canary_of, hides_own_row
+from graphveil.auditing.end_to_end import MakeModel, recorded_fit, replayed_fit
+from graphveil.auditing.hubs import chosen_readers
+from graphveil.auditing.instruments import DelegatingLedger, Recorder, Replay
+from graphveil.auditing.pairs import AdjacentGraphs
+from graphveil.auditing.subject import held_at
+from graphveil.auditing.verdict import Movement
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.edges import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
@@ -64,20 +64,12 @@ class Target:
     make_ledger: MakeLedger = Ledger
 
     def maker(self, graph: Graph, **options: Any) -> MakeModel:
-        """Models for graphs with the public facts of this one, which share one plan."""
+        """Models for graphs with the public facts of this one."""
         words = {**_CHEAP, **self.options, **options}
         known = {field.name for field in fields(self.cls)}
         words = {name: value for name, value in words.items() if name in known}
         level = with_unit(self.level, graph.directed)
-        make = partial(_quick(self.cls), level=level, epsilon=self.epsilon, delta=1e-5, **words)
-        plan = make().plan(graph)
-
-        def planned() -> NodeClassifier:
-            model = make()
-            vars(model)["plan"] = lambda graph: plan
-            return model
-
-        return planned
+        return partial(_quick(self.cls), level=level, epsilon=self.epsilon, delta=1e-5, **words)
 
     def variants(self) -> list[dict[str, Any]]:
         """Options that lead to different sums: all tables of DPDGC that the level has, unless one was asked for."""
@@ -350,9 +342,10 @@ def _hubs(
     # What is multiplied, row by row: each node reads one other.
     plain = shape.matching(labels, features)
     make = shape.maker(plain.before)
+    plan = make().plan(plain.before)
     partner = np.minimum(np.arange(shape.nodes) ^ 1, shape.nodes - 1)
-    for make_ledger in target.ledgers(make().plan(plain.before)):
-        recorder, _ = recorded_fit(make, plain.before, seed, make_ledger)
+    for make_ledger in target.ledgers(plan):
+        recorder, _ = recorded_fit(make, plain.before, seed, make_ledger, plan)
         turned = replayed_fit(make, plain.after, recorder, plain.own)
         tried: set[bytes] = set()
         for entry, after in zip(recorder.entries, turned.given, strict=True):
@@ -373,9 +366,10 @@ def _hubs(
 def _compare(target: Target, pair: AdjacentGraphs, shape: _Shape, family: str, seed: int) -> Iterator[Movement]:
     """A recorded fit on one graph and a replayed one on the other; for each branch of the plan."""
     make = shape.maker(pair.before)
-    for make_ledger in target.ledgers(make().plan(pair.before)):
+    plan = make().plan(pair.before)
+    for make_ledger in target.ledgers(plan):
         try:
-            recorder, _ = recorded_fit(make, pair.before, seed, make_ledger)
+            recorder, _ = recorded_fit(make, pair.before, seed, make_ledger, plan)
             replayed = replayed_fit(make, pair.after, recorder, pair.own)
         except InvalidInput as error:
             if error.field != "value":  # what a ledger refuses to release
@@ -422,7 +416,7 @@ def _shared_readers(target: Target, options: dict[str, Any], seed: int, scale: f
     """The worst pair for one-shot neighbour labels (`canaries`), with many more readers of every node in it."""
     level, readers = target.level, max(200, int(scale * MANY))
     facts = PublicFacts(readers, readers, 3, _CLASSES, directed=True)
-    plan = target.cls(level=level, epsilon=target.epsilon, **{**target.options, **options})._plan_for(facts)
+    plan = target.cls(level=level, epsilon=target.epsilon, **{**target.options, **options}).plan_for(facts)
     mechanism = plan["neighbors"]
     assert isinstance(mechanism, GaussianRelease)
     canary, _ = canary_of(plan, mechanism, held_at)
@@ -551,22 +545,26 @@ def _flipped_bits(target: Target, seed: int) -> list[Movement]:
     return [Movement("edges", "one bit", plan["edges"].sensitivity.worst, float(moved), shape.nodes, entries)]
 
 
-def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> Ledger:
+def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
     """A ledger whose noise happens to make the choice come out like this."""
-    ledger = make_ledger(plan, source)
-    draw = ledger.release
+    return _Decided(make_ledger(plan, source), outcome)
 
-    def release(name: str, value: torch.Tensor) -> torch.Tensor:
-        got = draw(name, value)
+
+class _Decided(DelegatingLedger):
+    """Releases a choice with a fixed outcome."""
+
+    def __init__(self, inner: LedgerLike, outcome: bool) -> None:
+        super().__init__(inner)
+        self._outcome = outcome
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        got = super().release(name, value)
         if name != "choice":
             return got
-        sums = torch.full_like(got, 1e6 * plan.facts.train_nodes if outcome else 0.0)
-        if not plan.facts.directed:
-            sums /= torch.tensor(neighbor_margin_units(plan.level), dtype=got.dtype)
+        sums = torch.full_like(got, 1e6 * self.plan.facts.train_nodes if self._outcome else 0.0)
+        if not self.plan.facts.directed:
+            sums /= torch.tensor(neighbor_margin_units(self.plan.level), dtype=got.dtype)
         return sums
-
-    vars(ledger)["release"] = release
-    return ledger
 
 
 def _quick(cls: type[NodeClassifier]) -> type[NodeClassifier]:

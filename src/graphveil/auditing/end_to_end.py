@@ -18,15 +18,14 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from graphveil.audit import bounds
-from graphveil.audit.bounds import Claim
-from graphveil.audit.canaries import hides_own_row
-from graphveil.audit.instruments import Recorder, Replay, executing, log_likelihood_ratio
-from graphveil.audit.pairs import AdjacentGraphs
-from graphveil.audit.scores import Scores, toss
-from graphveil.audit.subject import MakeLedger
+from graphveil.auditing import bounds
+from graphveil.auditing.bounds import Claim
+from graphveil.auditing.canaries import hides_own_row
+from graphveil.auditing.instruments import Recorder, Replay, log_likelihood_ratio
+from graphveil.auditing.pairs import AdjacentGraphs
+from graphveil.auditing.scores import Scores, toss
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
@@ -72,13 +71,14 @@ def run_trials(
     Without `replay` the transcript is left out: two fits less for each trial.
     """
     rng = np.random.default_rng(seed)
-    make_model = planned_once(make_model, pair.before)
+    # The plan depends on public facts alone, which adjacent graphs have in common.
+    plan = make_model().plan(pair.before)
     coins = toss(count, rng)
     ratios: list[float] | None = [] if replay else None
     seen: list[dict[tuple[str, str], np.ndarray]] = []
     for coin in coins:
         graph = pair.after if coin else pair.before
-        recorder, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger)
+        recorder, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger, plan)
         if ratios is not None and recorder.entries and not any(drawn is not None for drawn in recorder.sampled):
             heads, tails = (replayed_fit(make_model, world, recorder, pair.own) for world in (pair.after, pair.before))
             ratios.append(log_likelihood_ratio(recorder, heads, tails, pair.own))
@@ -86,18 +86,6 @@ def run_trials(
             ratios = None
         seen.append(_seen(recorder, model, pair))
     return Trials(coins, None if ratios is None else np.array(ratios), _views(seen))
-
-
-def planned_once(make_model: MakeModel, graph: Graph) -> MakeModel:
-    """Models that share one plan: it depends on public facts alone, which adjacent graphs have in common."""
-    plan = make_model().plan(graph)
-
-    def make() -> NodeClassifier:
-        model = make_model()
-        vars(model)["plan"] = lambda graph: plan
-        return model
-
-    return make
 
 
 def best_score(trials: Trials, delta: float, confidence: float, claim: Claim | None) -> tuple[str, Scores]:
@@ -109,18 +97,17 @@ def best_score(trials: Trials, delta: float, confidence: float, claim: Claim | N
 
 
 def recorded_fit(
-    make_model: MakeModel, graph: Graph, seed: int, make_ledger: MakeLedger = Ledger
+    make_model: MakeModel, graph: Graph, seed: int, make_ledger: MakeLedger = Ledger, plan: Plan | None = None
 ) -> tuple[Recorder, NodeClassifier]:
-    """A fit with fresh noise, and what it drew."""
+    """A fit with fresh noise, and what it drew; `plan` saves planning it again."""
     books: list[Recorder] = []
 
-    def book(plan: Plan, source: NoiseSource) -> Ledger:
+    def book(plan: Plan, source: NoiseSource) -> LedgerLike:
         del source  # seeded like the initial weights, which are public
         books.append(Recorder(make_ledger(plan, NoiseSource(seed))))
         return books[-1]
 
-    with executing(book):
-        model = make_model().fit(graph)
+    model = make_model().execute(graph, plan, book)
     return books[0], model
 
 
@@ -134,13 +121,12 @@ def replayed_fit(
     """What a fit on this graph puts into the ledger when it gets what the recorded one got."""
     books: list[Replay] = []
 
-    def book(plan: Plan, source: NoiseSource) -> Ledger:
+    def book(plan: Plan, source: NoiseSource) -> LedgerLike:
         del plan, source
         books.append(replay(recorded, own))
         return books[-1]
 
-    with executing(book):
-        make_model().fit(graph)
+    make_model().execute(graph, recorded.planned, book)
     return books[0]
 
 

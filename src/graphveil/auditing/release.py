@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from graphveil.audit.canaries import Canary, Query, canary_of, copies, with_strangers
-from graphveil.audit.subject import Subject, as_released
+from graphveil.auditing.canaries import Canary, Query, canary_of, copies, with_strangers
+from graphveil.auditing.subject import Subject, as_released
 from graphveil.privacy.plan import GaussianRelease
 
 # Numbers that one audit may draw at a time.

@@ -9,15 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
-from graphveil.audit.end_to_end import MakeModel, recorded_fit
-from graphveil.audit.pairs import with_links
-from graphveil.audit.scores import Scores
-from graphveil.audit.subject import MakeLedger
-from graphveil.execution import Ledger
-from graphveil.execution.sparse_rows import SparseRows, dense
+from graphveil.auditing.end_to_end import MakeModel, recorded_fit
+from graphveil.auditing.pairs import with_links
+from graphveil.auditing.scores import Scores
+from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.sage import SAGE
@@ -126,18 +123,14 @@ def _similarity(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 def _influences(model: SAGE, graph: Graph, rng: np.random.Generator) -> Scores:
     """How far everybody's answer moves when one node's features grow by a little, for some nodes."""
-    assert model._inputs is not None
-    features, _, mean = model._inputs
-    x = dense(features)
+    x = model.features_of_training
     A = graph.to_scipy()
     A = A + A.T
     linked = np.flatnonzero(np.diff(A.indptr) > 0)
     chosen = rng.choice(linked, min(_INFLUENCERS, len(linked)), replace=False)
 
-    @torch.no_grad()
     def answers(asked: torch.Tensor) -> torch.Tensor:
-        rows = SparseRows(sp.csr_array(asked.numpy())) if isinstance(features, SparseRows) else asked
-        return torch.log_softmax(model._model(rows, mean.times(asked), mean).double(), 1)
+        return torch.log_softmax(model.logits_with(asked).double(), 1)
 
     before = answers(x)
     hits, moved = [], []

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from graphveil.audit.end_to_end import MakeModel, recorded_fit, replayed_fit
-from graphveil.audit.pairs import with_links
-from graphveil.audit.scores import Scores, toss
-from graphveil.audit.subject import MakeLedger
+from graphveil.auditing.end_to_end import MakeModel, recorded_fit, replayed_fit
+from graphveil.auditing.pairs import with_links
+from graphveil.auditing.scores import Scores, toss
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, with_unit
 from graphveil.privacy.plan import GaussianRelease

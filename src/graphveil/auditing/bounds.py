@@ -21,7 +21,7 @@ from scipy.special import ndtri
 from scipy.stats import beta, binom
 
 from graphveil import validate
-from graphveil.audit.scores import Scores
+from graphveil.auditing.scores import Scores
 from graphveil.privacy.accounting import (
     Composition,
     Gaussian,

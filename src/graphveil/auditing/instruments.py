@@ -6,17 +6,17 @@ everything that the adversary saw: the likelihood of the whole run follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
 
-from graphveil.audit.canaries import hides_own_row
+from graphveil.auditing.canaries import hides_own_row
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
-from graphveil.methods import estimator
+from graphveil.execution import LedgerLike
+from graphveil.execution.ledger import planned_training
+from graphveil.execution.stages import Stages
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Plan, Responses
@@ -31,34 +31,76 @@ class Entry:
     got: torch.Tensor
 
 
-class Recorder(Ledger):
-    """Draws through another ledger and writes everything down.
+class DelegatingLedger:
+    """A ledger that hands every request on to another one; subclasses change or record some of them."""
 
-    `planned` is the plan before anything was drawn, with both branches; `plan` is the branch that was taken.
-    """
-
-    def __init__(self, inner: Ledger) -> None:
-        self.planned = self.plan = inner.plan
+    def __init__(self, inner: LedgerLike) -> None:
         self._inner = inner
-        self.entries: list[Entry] = []
-        self.sampled: list[torch.Tensor | None] = []
+
+    @property
+    def stages(self) -> Stages:
+        return self._inner.stages
+
+    @stages.setter
+    def stages(self, stages: Stages) -> None:
+        self._inner.stages = stages
+
+    @property
+    def plan(self) -> Plan:
+        return self._inner.plan
 
     @property
     def used(self) -> dict[str, int]:
         return self._inner.used
 
+    def resume(self, used: Mapping[str, int]) -> None:
+        self._inner.resume(used)
+
     def turn(self) -> None:
         self._inner.turn()
-        self.plan = self._inner.plan
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        return self._inner.release(name, value)
+
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        return self._inner.release_new_rows(name, value)
+
+    def training(self, name: str) -> ClippedTraining:
+        return self._inner.training(name)
+
+    def sample(self, name: str, rows: int) -> torch.Tensor | None:
+        return self._inner.sample(name, rows)
+
+    def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        return self._inner.noisy_sum(name, sums)
+
+    def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
+        return self._inner.respond(name, symbols)
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
+        return self._inner.open_responses(name)
+
+    def certificate(self) -> Certificate:
+        return self._inner.certificate()
+
+
+class Recorder(DelegatingLedger):
+    """Draws through another ledger and writes everything down.
+
+    `planned` is the plan before anything was drawn, with both branches; `plan` is the branch that was taken.
+    """
+
+    def __init__(self, inner: LedgerLike) -> None:
+        super().__init__(inner)
+        self.planned = inner.plan
+        self.entries: list[Entry] = []
+        self.sampled: list[torch.Tensor | None] = []
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         given = value.detach().clone()
         got = self._inner.release(name, value)
         self.entries.append(Entry(name, given, got.detach().clone()))
         return got
-
-    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        return self._inner.release_new_rows(name, value)
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
         self.sampled.append(self._inner.sample(name, rows))
@@ -75,14 +117,11 @@ class Recorder(Ledger):
         self.entries.append(Entry(name, symbols.clone(), got.clone()))
         return got
 
-    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
-        return self._inner.open_responses(name)
-
     def certificate(self) -> Certificate:
         return _certificate(self.plan)
 
 
-class Replay(Ledger):
+class Replay:
     """Hands out what a recorded run handed out, and writes down what this run puts in.
 
     The row of the replaced node in a release is unknown to the adversary, who puts in what the graph at hand would
@@ -92,6 +131,7 @@ class Replay(Ledger):
 
     def __init__(self, recorded: Recorder, own: int | None) -> None:
         self.plan, self._recorded, self._own = recorded.planned, recorded, own
+        self.stages = Stages()
         self.given: list[torch.Tensor] = []
         self._draws = 0
 
@@ -99,14 +139,26 @@ class Replay(Ledger):
     def used(self) -> dict[str, int]:
         return {mechanism.name: 0 for mechanism in self.plan.mechanisms}
 
+    def resume(self, used: Mapping[str, int]) -> None:
+        raise InvalidInput("replay", dict(used), "plays a whole run back, from its beginning")
+
     def turn(self) -> None:
         self.plan = self.plan.turned()
+
+    def training(self, name: str) -> ClippedTraining:
+        return planned_training(self.plan, name)
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = self._next(name, value).clone()
         if self._own is not None and hides_own_row(self.plan, name):
             got[self._own] = value[self._own]
         return got
+
+    def release_new_rows(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        raise InvalidInput("replay", name, "the recorded run has no answers to new nodes")
+
+    def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
+        raise InvalidInput("replay", name, "responses that are drawn elsewhere were not recorded")
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
         if self.training(name).sampling_rate < 1:
@@ -152,17 +204,6 @@ def log_likelihood_ratio(recorded: Recorder, heads: Replay, tails: Replay, own: 
             std = max(mechanism.noise, 1e-12 * float(step.norm()))
             total += float((((got - (ours + theirs) / 2) / std) * (step / std)).sum())
     return total
-
-
-@contextmanager
-def executing(make_ledger: Callable[[Plan, NoiseSource], Ledger]) -> Iterator[None]:
-    """Within this block every fit draws through the ledger that `make_ledger` builds."""
-    before = estimator.Ledger
-    estimator.Ledger = make_ledger  # type: ignore[assignment,misc]
-    try:
-        yield
-    finally:
-        estimator.Ledger = before  # type: ignore[misc]
 
 
 def _flat(parts: Sequence[torch.Tensor]) -> torch.Tensor:

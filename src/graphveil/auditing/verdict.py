@@ -7,9 +7,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphveil.audit.black_box import Leak
-from graphveil.audit.bounds import Bound
-from graphveil.audit.scores import Scores
+from graphveil.auditing.black_box import Leak
+from graphveil.auditing.bounds import Bound
+from graphveil.auditing.scores import Scores
 from graphveil.privacy.levels import Level, describe, level_to_dict
 
 Verdict = Literal["consistent", "violated"]
@@ -52,7 +52,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Movement:
-    """How far a released sum moved between two adjacent graphs, beside its sensitivity (`graphveil.audit.arithmetic`).
+    """How far a released sum moved between two adjacent graphs, beside its sensitivity (`auditing.arithmetic`).
 
     Without a claim it is how far the sums of one graph are apart that were added in different ways.
     """

@@ -19,9 +19,9 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.subject import MakeLedger, Subject, as_released, held_at
+from graphveil.auditing.subject import Subject, as_released, held_at
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.dpdgc import DPDGC
@@ -203,7 +203,7 @@ class Float32Norms(Arithmetic):
 class NotNormalised(DPDGC):
     """The published implementation: the normalised W is written to a copy, and the release multiplies the other one."""
 
-    def _embed(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _embed(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         model = Embedding(data.adjacency, self.hidden, data.classes)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
@@ -219,7 +219,7 @@ class NotNormalised(DPDGC):
 class BestEpoch(MLP):
     """Keeps the epoch with the best validation accuracy: the choice depends on private labels and is not paid for."""
 
-    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: Ledger, name: str) -> None:
+    def _train(self, model: torch.nn.Module, logits: Logits, data: Inputs, ledger: LedgerLike, name: str) -> None:
         best: list[tuple[float, dict[str, torch.Tensor]]] = []
 
         @torch.no_grad()
@@ -239,7 +239,7 @@ class BestEpoch(MLP):
 class ShiftedLabels(DPDGC):
     """A loader that drops empty rows of A: every later row is trained with the label of another node."""
 
-    def _fit(self, data: Inputs, ledger: Ledger) -> torch.Tensor:
+    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         rows = data.adjacency.matrix
         kept = sp.csr_array(rows[np.diff(rows.indptr) > 0])
         missing = data.nodes - kept.shape[0]

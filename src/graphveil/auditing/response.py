@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.audit.subject import KIND, Subject
+from graphveil.auditing.subject import KIND, Subject
 from graphveil.execution.edges import randomized_edges
 from graphveil.privacy.plan import Responses
 

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from scipy.special import logsumexp
 
-from graphveil.audit.subject import KIND, Subject
+from graphveil.auditing.subject import KIND, Subject
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.sparse_rows import SparseLinear, SparseRows
 from graphveil.privacy.accounting import SampledGaussian

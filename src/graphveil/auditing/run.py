@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
-from graphveil.audit import arithmetic, black_box, bounds
-from graphveil.audit.end_to_end import best_score, run_trials
-from graphveil.audit.mechanism import attack_name, play
-from graphveil.audit.one_run import NOT_BY_READERS, one_run_scores
-from graphveil.audit.pairs import adjacent_graphs, small_part
-from graphveil.audit.subject import Subject
-from graphveil.audit.twins import Twin, twin_named
-from graphveil.audit.verdict import AuditReport, Finding, Movement
+from graphveil.auditing import arithmetic, black_box, bounds
+from graphveil.auditing.end_to_end import best_score, run_trials
+from graphveil.auditing.mechanism import attack_name, play
+from graphveil.auditing.one_run import NOT_BY_READERS, one_run_scores
+from graphveil.auditing.pairs import adjacent_graphs, small_part
+from graphveil.auditing.subject import Subject
+from graphveil.auditing.twins import Twin, twin_named
+from graphveil.auditing.verdict import AuditReport, Finding, Movement
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
+from graphveil.execution import Ledger, LedgerLike
 from graphveil.graph import Graph, csbm
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
@@ -64,7 +64,7 @@ class Case:
         plan = self.plan()
         return Subject.sound(plan) if self.twin is None else self.twin.subject(plan)
 
-    def make_ledger(self, plan: Plan, source: NoiseSource) -> Ledger:
+    def make_ledger(self, plan: Plan, source: NoiseSource) -> LedgerLike:
         if self.twin is None:
             return Ledger(plan, source)
         return self.twin.make_ledger(self.twin.executed(plan), source)
@@ -111,7 +111,7 @@ def audit(
         graph: The graph that is attacked; by default a built-in cSBM graph.
         delta: As in the estimators.
         attacks: Some of `ATTACKS`; by default all of `USUAL` that apply.
-        twin: A broken variant of the method (`graphveil.audit.twins`), or its name. It must be reported as violated.
+        twin: A broken variant of the method (`graphveil.auditing.twins`), or its name. It must be reported as violated.
         trials: The number of canaries of each attack on a mechanism. For the attack "arithmetic" alone, the number of
             random pairs of graphs beside those that it builds.
         fits: The number of fits of the end-to-end attack.

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphveil.audit.run import audit_mechanisms
-from graphveil.audit.subject import Subject
-from graphveil.audit.verdict import Finding
+from graphveil.auditing.run import audit_mechanisms
+from graphveil.auditing.subject import Subject
+from graphveil.auditing.verdict import Finding
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.plans import Settings, make_plan
@@ -100,7 +100,7 @@ def _as_configured(model: NodeClassifier) -> Iterator[str]:
     """
     claimed = model.certificate_
     try:
-        plan = model._plan_for(claimed.facts)
+        plan = model.plan_for(claimed.facts)
     except GraphveilError as error:
         yield f"public/config.json: has no plan ({error})"
         return

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import brentq
 
-from graphveil.audit.choice_pairs import choice_sums
+from graphveil.auditing.choice_pairs import choice_sums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.tables import neighbor_label_counts

@@ -1,0 +1,29 @@
+"""Tuned numbers at the places where they change."""
+
+import pytest
+
+from graphveil.methods import defaults
+
+
+def test_shares_divide_the_whole_budget():
+    for name, shares in vars(defaults).items():
+        if name.endswith("_SHARES"):
+            assert sum(shares.values()) == pytest.approx(1), name
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [(None, 100), (0.1, 400), (1, 400), (4, 200), (16, 100), (1000, 100)])
+def test_steps(epsilon, steps):
+    assert defaults.steps_for(epsilon) == steps
+
+
+@pytest.mark.parametrize(("nodes", "rate"), [(10, 0.003), (2500, 0.003), (10_000, 0.006), (10**6, 0.01)])
+def test_rate(nodes, rate):
+    assert defaults.private_rate(nodes) == pytest.approx(rate)
+
+
+def test_many_training_nodes_answer_more_and_learn_features_from_less():
+    few, many = defaults.MANY_TRAIN_NODES - 1, defaults.MANY_TRAIN_NODES
+    assert defaults.response_epsilon(few, 8.0) == pytest.approx(2.4)
+    assert defaults.response_epsilon(many, 8.0) == pytest.approx(3.6)
+    assert defaults.response_epsilon(many, 100.0) == 4.8
+    assert defaults.features_and_release(["labels"], few)[0] > defaults.features_and_release(["labels"], many)[0]
