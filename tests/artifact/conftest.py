@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 import graphveil as gv
-from artifact.cases import NEW, fitted
+from support.artifacts import NEW, fitted
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import graphveil as gv
-from artifact.cases import NEW, fitted
+from support.artifacts import NEW, fitted
 
 FORK = multiprocessing.get_context("fork")
 

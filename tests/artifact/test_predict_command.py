@@ -11,11 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import GRAPH, fitted
 from graphveil.cli import app
 from graphveil.graph import write_graph
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.naming import Naming
+from support.artifacts import GRAPH, fitted
 
 RUNNER = CliRunner()
 

@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 import graphveil as gv
-from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.manifest import Entry, read_manifest
 from graphveil.audit.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT
 from graphveil.storage.checksummed import render_signed
+from support.artifacts import GRAPH, NEW, fitted
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
 NASTY += [{"a": 1}, "\ud800"]

@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import GRAPH, SEED, fitted
 from graphveil.cli import app
 from graphveil.cli.train import _without_seed
 from graphveil.graph import write_graph
+from support.artifacts import GRAPH, SEED, fitted
 
 
 def call(*words):

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import graphveil as gv
-from checkpoint.cases import GRAPH, make
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.execution import Ledger
+from support.checkpoints import GRAPH, make
 
 FORK = multiprocessing.get_context("fork")
 LONG = {"steps": 16}

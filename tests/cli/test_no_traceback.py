@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 
 import graphveil as gv
-from artifact.cases import GRAPH, fitted
 from graphveil.cli import main
 from graphveil.graph import csbm, random_split, write_graph
+from support.artifacts import GRAPH, fitted
 
 LONG, HUGE = "x" * 300, str(10**30)
 PLAN = ["plan", "--nodes", 1000, "--train-nodes", 100, "--classes", 3, "--features", 5, "--k", 1]

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from graphveil.experiments import SPECS
-from report.results import write_results
+from support.results import write_results
 
 
 @pytest.fixture

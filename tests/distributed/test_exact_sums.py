@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from distributed.job import together
 from graphveil.audit.arithmetic import cycle_labels
 from graphveil.audit.hubs import chosen_readers
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import SparseRows
+from support.jobs import together
 
 NODES = 44_199
 

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from distributed.cases import graph
-from distributed.job import together, torchrun
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
 from graphveil.distributed.parts import write_parts
 from graphveil.errors import InvalidInput
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
+from support.distributed_fits import graph
+from support.jobs import together, torchrun
 
 STEPS = 100
 WORDS = f"--method dpdgc --table trained --steps {STEPS} --seed 5 --epsilon 8".split()

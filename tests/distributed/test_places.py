@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 
 import graphveil as gv
-from distributed.cases import graph
-from distributed.job import together
 from graphveil.checkpoint.folder import ARTIFACT
 from graphveil.cli.train_sharded import Options, _train
 from graphveil.distributed import ShardedCheckpoint
@@ -16,6 +14,8 @@ from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
+from support.distributed_fits import graph
+from support.jobs import together
 
 
 def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):

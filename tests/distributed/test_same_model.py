@@ -10,10 +10,10 @@ from functools import cache
 import pytest
 import torch
 
-from distributed.cases import CASES, FOLDS
-from distributed.job import together
 from graphveil.distributed import Group, Shard, fit
 from graphveil.privacy.plan import Plan
+from support.distributed_fits import CASES, FOLDS
+from support.jobs import together
 
 TRAINED_FREELY = {"edge", "public"}
 

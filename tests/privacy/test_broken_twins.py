@@ -16,8 +16,8 @@ from graphveil.privacy import sensitivity
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.privacy.levels import KNeighbor, Node
 from graphveil.privacy.plan import PublicFacts
-from privacy.adjacent import random_pairs
-from privacy.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
+from support.adjacent import random_pairs
+from support.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 
 NODES = 14
 FACTS = PublicFacts(nodes=NODES, train_nodes=10, features=3, classes=3)

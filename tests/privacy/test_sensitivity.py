@@ -14,7 +14,7 @@ from graphveil.methods.choice import co_reader_margins, neighbor_margins
 from graphveil.methods.estimator import Inputs
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from privacy.adjacent import Pairs, every_pair, random_pairs
+from support.adjacent import Pairs, every_pair, random_pairs
 
 NODES = 4
 SMALL_LEVELS = [

@@ -11,7 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef
 from graphveil.report import charts_of, read_folder, write_report
 from graphveil.storage.journal import Journal
-from report.results import record, write_paper, write_results
+from support.results import record, write_paper, write_results
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)>"$\\frac{&amp;\x00\n_|'
 

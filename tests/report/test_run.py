@@ -5,7 +5,7 @@ import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.report import Evaluation, evaluate, write_report
-from report.results import certificate_of
+from support.results import certificate_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from serve.asking import is_complete, request
+from support.service import is_complete, request
 
 uvloop = pytest.importorskip("uvloop", reason="needs the extra: pip install 'graphveil[serve]'")
 

@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import fitted
 from graphveil.artifact import problems
 from graphveil.cli import app
 from graphveil.serve.tokens import tokens_of
+from support.artifacts import fitted
 
 
 def call(*words):

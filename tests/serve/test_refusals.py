@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from serve.asking import Service, check_refusal, in_thread, receive, request, small_app
+from support.service import Service, check_refusal, in_thread, receive, request, small_app
 
 limits = pytest.importorskip("graphveil.serve.limits")
 

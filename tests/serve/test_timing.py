@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphveil.serve.tokens import Tokens
-from serve.asking import Service, in_thread, is_complete, request, small_app
+from support.service import Service, in_thread, is_complete, request, small_app
 
 ROUNDS = 500
 # The share of pairs in which one kind is the slower one is 1/2 within 0.018 if nothing differs (one standard error of
