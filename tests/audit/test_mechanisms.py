@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.audit.bounds import expected_false_alarms, lower_bound
+from graphveil.audit.bounds import lower_bound
 from graphveil.audit.canaries import canary_of, copies
 from graphveil.audit.mechanism import play
 from graphveil.audit.run import audit_mechanisms
@@ -12,6 +12,7 @@ from graphveil.audit.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.privacy.plan import GaussianRelease, PublicFacts
+from support.alarms import expected_false_alarms
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3)
 DIRECTED = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3, directed=True)
