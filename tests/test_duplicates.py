@@ -14,7 +14,7 @@ ALLOWED = {
 
 
 def lines_of(text):
-    """(number, line) of the lines that say something: no imports, exports, comments, blank lines or lone punctuation."""
+    """(number, line) of lines that say something: no imports, exports, comments, blank lines or lone punctuation."""
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()

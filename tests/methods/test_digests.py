@@ -1,6 +1,6 @@
 """Seeded fits give what they gave before: a change of the code that is meant to change nothing shows here.
 
-Logits of three nodes and the mean size of all of them, with six decimals; another processor may differ in the last bits.
+Logits of three nodes and the mean size of all of them, with six decimals: another processor may round otherwise.
 Whoever changes what a method does replaces the lines that differ, and says so in CHANGELOG.md.
 """
 

