@@ -105,6 +105,7 @@ def test_graphs_from_files(tmp_path, table, file):
     assert rows_of(call(tmp_path / "run", "--new", table)) == first
 
 
+@pytest.mark.slow
 def test_names_and_categories(tmp_path):
     model = fitted("mlp")
     columns = (FeatureColumn("age", "numeric"), FeatureColumn("job", "categorical", 7, tuple("abcdefg")))

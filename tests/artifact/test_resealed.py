@@ -81,6 +81,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("file", FILES)
 def test_every_field(whole, tmp_path, file):
@@ -115,6 +116,7 @@ def plain():
     return gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, seed=1, steps=2, hidden=8)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_field_of_a_checkpoint(unfinished, tmp_path):
     document = json.loads((unfinished / STATE).read_text())

@@ -28,6 +28,7 @@ def response_scores(epsilon, trials, seed):
     return Scores(coins, epsilon * np.where(coins == truth, 1.0, -1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [threshold_bound, gaussian_bound, one_run_bound])
 def test_a_sound_mechanism_is_flagged_no_more_often_than_stated(bound):
     mu = gaussian_mu(1.0, DELTA)
@@ -36,6 +37,7 @@ def test_a_sound_mechanism_is_flagged_no_more_often_than_stated(bound):
     assert alarms <= expected_false_alarms(audits, 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [threshold_bound, gaussian_bound, one_run_bound])
 def test_scores_that_mean_nothing_are_not_taken_for_a_leak(bound):
     """Hundreds of thresholds are tried on pure noise; none of them may be believed too often."""

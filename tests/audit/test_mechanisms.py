@@ -86,6 +86,7 @@ def test_sampled_training():
     assert 2.5 <= finding.bound.epsilon <= 4.0
 
 
+@pytest.mark.slow
 def test_sound_pipelines_pass():
     """100 seeded audits at 99 %: about one false alarm would be no surprise, more than five would."""
     cases = [subject_of(*case, facts=DIRECTED if case[1] == gv.Edge("directed") else FACTS) for case in CASES[:7]]

@@ -62,6 +62,7 @@ def killed_until_finished(case, seed, tmp_path, draw):
     return gv.load(out), kills, lives
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_disk")  # a kill loses nothing that was written
 def test_twenty_kills(tmp_path):
     draw, kills = random.Random(0), 0

@@ -287,6 +287,7 @@ def _main_into(output, place, words):
         os._exit(code)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_and_python_adds_nothing_at_its_end(place):
     command = [sys.executable, "-m", "graphveil", "predict", "run", "--all"]
@@ -295,6 +296,7 @@ def test_and_python_adds_nothing_at_its_end(place):
     assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough(place):
     command = [sys.executable, "-m", "graphveil", "predict", "run", "--all", "--json"]
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 import torch
 from torch.nn import functional
@@ -56,6 +57,7 @@ def work(group):
     return found
 
 
+@pytest.mark.slow
 def test_as_on_one_process():
     expected = sums(SparseRows(A), LABELS, TRAIN, TRAIN.split(30))
     for found in together(3, work):

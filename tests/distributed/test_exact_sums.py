@@ -46,6 +46,7 @@ def work(group, matrices):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_sums_of_a_hub(processes):
     matrices = [hub(False), hub(True)]

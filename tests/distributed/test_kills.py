@@ -48,6 +48,7 @@ def wait_for(job, checkpoint, generation):
     raise AssertionError(f"the job came to nothing: {job.communicate()}")
 
 
+@pytest.mark.slow
 def test_a_killed_process_and_the_same_model_in_the_end(tmp_path):
     parts, checkpoint, out = tmp_path / "parts", tmp_path / "unfinished", tmp_path / "run"
     write_parts(graph(), parts, 2)

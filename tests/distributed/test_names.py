@@ -25,6 +25,7 @@ def saved(group, folder, parts):
     save(model, folder, group, also={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divided", [False, True])
 def test_predictions_are_by_name(tmp_path, divided):
     parts = tmp_path / "parts" if divided else None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import graphveil as gv
 from graphveil.checkpoint.folder import ARTIFACT
 from graphveil.cli.train_sharded import Options, _train
@@ -58,6 +60,7 @@ def test_refusals_come_before_the_first_draw(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_after_the_fit(tmp_path):
     (tmp_path / "runs").mkdir()
     found = together(2, train, tmp_path / "runs" / "run", None, None, False, "disk")
@@ -68,6 +71,7 @@ def test_a_disk_that_fills_up_after_the_fit(tmp_path):
     gv.load(place)
 
 
+@pytest.mark.slow
 def test_a_fit_gives_one_artifact(tmp_path):
     (tmp_path / "runs").mkdir()
     out, second, kept = (tmp_path / "runs" / name for name in ("run", "second", "kept"))
@@ -80,6 +84,7 @@ def test_a_fit_gives_one_artifact(tmp_path):
     assert not second.exists()
 
 
+@pytest.mark.slow
 def test_with_a_checkpoint_the_finished_fit_goes_elsewhere(tmp_path):
     out, second, kept = tmp_path / "disk" / "run", tmp_path / "runs" / "second", tmp_path / "kept"
     (tmp_path / "runs").mkdir()

@@ -35,6 +35,7 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "names"),
     [(1, ["trained", "tables"]), (2, ["trained", "tables", "sampled", "edge"]), (3, [*CASES.keys() - {"sampled"}])],
@@ -70,6 +71,7 @@ def test_threads_do_not_change_a_fit(name):
     assert torch.equal(*found)
 
 
+@pytest.mark.slow
 def test_folds_do_not_depend_on_the_number_of_processes():
     plans = {name: plan_of(name) for name in FOLDS}
     one, three = (together(processes, fitted, plans)[0]["folds"] for processes in (1, 3))

@@ -79,6 +79,7 @@ def telling():
     return graph, model_for("mlp", gv.Public(), epochs=100).fit(graph).score(graph.test_mask)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("sage", 0.75)])
 def test_without_privacy_the_graph_is_used(telling, method, least):
     graph, alone = telling

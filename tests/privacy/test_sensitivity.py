@@ -235,6 +235,7 @@ def margins(A, labels, guesses, train, level):
     return neighbor_margins(data, opinions, shaken, level).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", MARGIN_LEVELS, ids=name)
 def test_neighbor_margins(level):
     """Labels, guesses and links of the replaced node change; all other guesses are those of a private model."""
@@ -291,6 +292,7 @@ def co_readers(A, labels, guesses, train):
     return co_reader_margins(Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(3)[torch.from_numpy(guesses)]).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5)], ids=name)
 def test_co_reader_margins(level):
     rng, nodes, largest = np.random.default_rng(6), 9, 0.0

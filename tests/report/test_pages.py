@@ -97,6 +97,7 @@ def test_ids_are_unique(small):
     assert targets <= set(ids)
 
 
+@pytest.mark.slow
 def test_curves_are_drawn_where_the_runs_have_them(tmp_path):
     write_paper(tmp_path, seeds=2)
     kinds = {e.results.name: {chart.kind for chart in charts_of(e.results)} for e in read_folder(tmp_path)}
@@ -136,6 +137,7 @@ def test_the_papers_experiments_come_first(tmp_path):
     assert [experiment.place for experiment in read_folder(tmp_path)] == ["d", "a", "c", "b"]
 
 
+@pytest.mark.slow
 def test_two_thousand_runs_fit(tmp_path):
     spec = SPECS["table2"].narrowed(seeds=14)
     assert len(spec.runs()) >= 2000
@@ -144,6 +146,7 @@ def test_two_thousand_runs_fit(tmp_path):
     assert path.stat().st_size < 1e6
 
 
+@pytest.mark.slow
 def test_two_thousand_certificates_that_all_differ_fit(tmp_path):
     write_results(tmp_path, SPECS["table2"].narrowed(seeds=14), all_apart=True)
     (path,) = write_report(tmp_path)
@@ -182,6 +185,7 @@ def test_markdown(small):
     assert text.count("PRIVACY CERTIFICATE") == 7
 
 
+@pytest.mark.slow
 def test_figures_as_files(small):
     names = {"table2-k-cora", "table2-k-photo", "table2-seconds-cora", "table2-seconds-photo"}
     drawn = write_report(small, "svg")
@@ -220,6 +224,7 @@ def test_a_record_that_is_none(small, line, message):
     assert not (small / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_certificate_that_is_none(small):
     lines = (small / "runs.jsonl").read_text().replace("graphveil-certificate/1", "something-else/1")
     (small / "runs.jsonl").write_text(lines)

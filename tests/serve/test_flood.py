@@ -13,6 +13,7 @@ uvloop = pytest.importorskip("uvloop", reason="needs the extra: pip install 'gra
 SOCKETS, EACH = 1_250, 8
 
 
+@pytest.mark.slow
 def test_ten_thousand_requests_at_once(service):
     nodes = [str(number) for number in range(120)]
     tokens = [service.tokens.of_node(node) for node in nodes]

@@ -24,6 +24,7 @@ def trainings():
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(first=trainings(), second=trainings(), share=st.floats(0.1, 0.9), target=TARGETS, delta=DELTAS)
 def test_shares_of_a_three_part_plan(first, second, share, target, delta):
@@ -38,6 +39,7 @@ def test_shares_of_a_three_part_plan(first, second, share, target, delta):
         assert loss.mu**2 / total == pytest.approx(part / sum(shares), rel=1e-9)
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(training=trainings(), target=TARGETS, delta=DELTAS)
 def test_one_shared_multiplier(training, target, delta):
@@ -46,6 +48,7 @@ def test_one_shared_multiplier(training, target, delta):
     assert found.losses[0].noise_multiplier == pytest.approx(1 / found.losses[1].mu)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(
     part=st.floats(0.05, 0.9), classes=st.integers(2, 10), training=trainings(), target=st.floats(0.5, 16), delta=DELTAS
