@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,7 @@ from graphveil.cli import app
 from graphveil.graph import write_graph
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.naming import Naming
-from support.artifacts import GRAPH, fitted
+from support.artifacts import GRAPH, fitted, save_with_new_nodes
 
 RUNNER = CliRunner()
 
@@ -34,6 +35,16 @@ def error(*words):
 def rows_of(found):
     assert found.exit_code == 0, found.exception
     return list(csv.DictReader(io.StringIO(found.stdout)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save_with_new_nodes(tmp_path_factory.mktemp("artifact") / "run")
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "run")
 
 
 @pytest.fixture
