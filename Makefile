@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test bench docs clean
+.PHONY: install demo test test-fast bench docs clean
 
 install: $(STAMP)
 
@@ -24,6 +24,12 @@ test: install
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Daily work: without what is marked slow.
+test-fast: install
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 # The long audit goes on where it was stopped, and skips graphs' rows that are there.
 bench: install

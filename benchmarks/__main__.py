@@ -15,6 +15,7 @@ from benchmarks import (
     report,
     scale,
     serving,
+    waiting,
     whole_fit,
 )
 from benchmarks.result import Section
@@ -28,6 +29,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "scale": scale.run,
     "processes": distributed.run,
     "exact": exact_sums.run,
+    "waiting": waiting.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -63,7 +65,7 @@ def _write(nodes: int, parts: Path, plain: Path) -> None:
     write_graph(graph, plain)
 
 
-def _train(processes: int | None, graph: Path, out: Path) -> dict[str, object]:
+def _train(processes: int | None, graph: Path, out: Path) -> dict[str, Any]:
     done = _module(processes, "graphveil", "train", str(graph), *_WORDS, "--out", str(out))
     rows = np.loadtxt(out / "predictions.csv", delimiter=",", skiprows=1, dtype=np.float32)
     return {"memory": done["peak_memory_mb"], "predictions": rows[:, 2:].argmax(1)}
@@ -118,11 +120,11 @@ def constants(nodes: int) -> dict[str, tuple[float, str]]:
     }
 
 
-def _best(work: object, times: int = 4) -> float:
+def _best(work: Callable[[], object], times: int = 4) -> float:
     """Of a few times; the first one lays things out."""
     found = []
     for _ in range(times + 1):
         start = time.perf_counter()
-        work()  # type: ignore[operator]
+        work()
         found.append(time.perf_counter() - start)
     return min(found[1:])

@@ -40,7 +40,7 @@ class _Network(nn.Module):
 def run(quick: bool) -> Section:
     rounds = 9 if quick else 41
     results = []
-    cases = {
+    cases: dict[str, Rows] = {
         "5,651 rows of 745 features, dense": _dense(5651, 745),
         "15,000 rows of 200 features, dense": _dense(15_000, 200),
         "2,031 rows of 1,433 features, sparse": _sparse(2031, 1433, 18),
@@ -143,8 +143,11 @@ def _float32_step(rows: Rows) -> Callable[[], None]:
         with torch.no_grad():
             total = torch.zeros_like(losses)
             for number, (given, gradient) in enumerate(zip(inputs, gradients, strict=True)):
-                known = squares is not None and number == 0
-                length = squares if known else given.square().sum(1)  # type: ignore[union-attr]
+                if squares is not None and number == 0:
+                    length = squares
+                else:
+                    assert isinstance(given, torch.Tensor)
+                    length = given.square().sum(1)
                 total += gradient.square().sum(1) * (length + 1)
             scale = (1 / total.sqrt()).clamp_(max=1.0)
             return inputs, [gradient * scale[:, None] for gradient in gradients]

@@ -19,6 +19,7 @@ from typing import Any
 import graphveil as gv
 from benchmarks.fresh_process import in_fresh_process
 from benchmarks.load import Load, drive
+from benchmarks.refusals import BOUND, largest_difference
 from benchmarks.result import Result, Section
 from graphveil.graph import csbm
 from graphveil.serve.tokens import tokens_of
@@ -55,6 +56,7 @@ def run(quick: bool) -> Section:
             full = [[_load(server, requests, seconds) for server in both] for _ in range(rounds)]
             used = [_processor_seconds(server) - before for server, before in zip(both, began, strict=True)]
             half = [[_load(server, requests, seconds, _ASKED_RATE / 2) for server in both] for _ in range(rounds)]
+            apart = largest_difference(ours.port, tokens_of(folder), known="117", unknown="11700")
     work = [1e6 * used[side] / sum(len(pair[side].seconds) for pair in full) for side in (0, 1)]
     rates = [median(pair[side].rate for pair in full) for side in (0, 1)]
     middle, p99 = ([median(pair[side].quantile(q) for pair in half) for side in (0, 1)] for q in (0.5, 0.99))
@@ -65,10 +67,13 @@ def run(quick: bool) -> Section:
             Result("processor time per prediction", work[0], work[1], "us"),
             Result(f"median time of an answer at {_ASKED_RATE // 2:,}/s", 1000 * middle[0], 1000 * middle[1], "ms"),
             Result(f"p99 time of an answer at {_ASKED_RATE // 2:,}/s", 1000 * p99[0], 1000 * p99[1], "ms"),
+            Result("refusals told apart by their time", max(apart, 1e-3), BOUND, "of pairs", target=1.0),
         ],
         [
             f"One server process; the load comes from another over {_CONNECTIONS} connections, each request with its "
             "own node and token. The peer is the floor: the same server with a route that returns a constant.",
+            "Refusals: how far the share of pairs in which one kind of refusal is slower than another is from 1/2; the "
+            "peer is the bound.",
             f"Asked for: {_ASKED_RATE:,}/s ({_met(rates[0] >= _ASKED_RATE)}), p99 under {1000 * _ASKED_P99:g} ms at "
             f"half of it ({_met(p99[0] < _ASKED_P99)}). Times count from when a request was due.",
         ],

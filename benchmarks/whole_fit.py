@@ -38,7 +38,7 @@ def run(quick: bool) -> Section:
             peer["head"].append(timed_step(head))
     each = {name: median(values) for name, values in peer.items()}
     extrapolated = steps * sum(each.values())
-    own = model.certificate_.plan()["embedding"].steps
+    own = model.certificate_.plan()["embedding"].uses
     label = f"DPDGC fit, {title}, KNeighbor(1), epsilon 16"
     section = Section(
         "(b) A whole fit",

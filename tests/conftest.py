@@ -1,12 +1,34 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from graphveil.noise import keystream, normals, worker
 
 
+@pytest.fixture(scope="session")
+def data_root() -> Path:
+    root = Path(os.environ.get("GRAPHVEIL_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not root.is_dir():
+        pytest.skip("no raw graphs: set GRAPHVEIL_DATA to the folder that holds them")
+    return root
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("cache")
+        patch.setenv("GRAPHVEIL_CACHE", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Chromium, for tests that look at pages; they are skipped where it is not installed."""
-    from report.browser import Browser
+    from support.browser import Browser
 
     found = Browser(tmp_path_factory.mktemp("profile"))
     yield found

@@ -2,17 +2,13 @@ import shutil
 
 import pytest
 
-import graphveil as gv
-from artifact.cases import NEW, fitted
+from support.artifacts import save_with_new_nodes
 
 
 @pytest.fixture(scope="session")
 def saved(tmp_path_factory):
     """A folder that nobody changes; copy it to change it."""
-    folder = tmp_path_factory.mktemp("artifact") / "run"
-    fitted().save(folder)
-    gv.load(folder).predict_new(**NEW)
-    return folder
+    return save_with_new_nodes(tmp_path_factory.mktemp("artifact") / "run")
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.answers import FolderAnswers
 from graphveil.artifact.manifest import JOURNAL
 from graphveil.methods.answers import epsilon_with
 from graphveil.methods.estimator import NodeClassifier
+from support.artifacts import GRAPH, NEW, fitted
 
 FORK = multiprocessing.get_context("fork")
 

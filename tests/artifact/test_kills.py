@@ -7,9 +7,10 @@ import signal
 import time
 
 import numpy as np
+import pytest
 
 import graphveil as gv
-from artifact.cases import NEW, fitted
+from support.artifacts import NEW, fitted
 
 FORK = multiprocessing.get_context("fork")
 
@@ -22,6 +23,7 @@ def killed_after(seconds, work, *arguments):
     process.join()
 
 
+@pytest.mark.slow
 def test_killed_while_saving(tmp_path):
     model = fitted("mlp")
     start = time.perf_counter()
@@ -49,6 +51,7 @@ def answer_forever(folder, seen, round):
         seen.flush()
 
 
+@pytest.mark.slow
 def test_killed_while_answering(folder, tmp_path):
     draw = random.Random(1)
     with (tmp_path / "seen").open("a") as seen:

@@ -7,7 +7,6 @@ import shutil
 import pytest
 
 import graphveil as gv
-from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.manifest import Entry, read_manifest
 from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
@@ -15,6 +14,7 @@ from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT
 from graphveil.privacy.certificate import Certificate
 from graphveil.storage.checksummed import render_signed
+from support.artifacts import GRAPH, NEW, fitted
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
 NASTY += [{"a": 1}, "\ud800"]
@@ -82,6 +82,7 @@ def whole(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("file", FILES)
 def test_every_field(whole, tmp_path, file):
@@ -151,6 +152,7 @@ def plain():
     return gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, seed=1, steps=2, hidden=8)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_every_field_of_a_checkpoint(unfinished, tmp_path):
     document = json.loads((unfinished / STATE).read_text())

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse as sp
 
 import graphveil as gv
-from artifact.cases import GRAPH, NEW, fitted
 from graphveil.artifact.saving import NOT_KEPT
 from graphveil.graph import write_graph
 from graphveil.methods import method_class
 from graphveil.methods.naming import Naming
+from support.artifacts import GRAPH, NEW, fitted
 
 LEVELS = [gv.Public(), gv.Edge(), gv.KNeighbor(1), gv.KNeighbor(1, attributes=False), gv.Node(40)]
 TABLES = ["trained", "labels", "posteriors", "readers", "neighbors", "labels+neighbors"]

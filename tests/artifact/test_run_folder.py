@@ -7,10 +7,10 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import GRAPH, SEED, fitted
 from graphveil.cli import app
 from graphveil.cli.train import _without_seed
 from graphveil.graph import write_graph
+from support.artifacts import GRAPH, SEED, fitted
 
 
 def call(*words):
@@ -33,6 +33,7 @@ def test_it_loads_and_holds_its_predictions(run):
     assert rows == pytest.approx(model.predict_proba(), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_reports_and_checks(run):
     found = json.loads(call("verify", run, "--no-audits", "--json").stdout)
     assert (found["ok"], found["problems"]) == (True, [])

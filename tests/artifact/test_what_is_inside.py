@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file
 
 import graphveil as gv
-from artifact.cases import GRAPH, SEED, fitted
 from graphveil.artifact.manifest import read_manifest
+from support.artifacts import GRAPH, SEED, fitted
 
 A = GRAPH.reads("out").toarray().astype(np.float64)
 X = GRAPH.features.numpy().astype(np.float64)

@@ -119,6 +119,7 @@ def centred(self, like, classes, dropout=0.0):
 CENTRED = Twin("centred", "features are centred", "arithmetic", LEVEL, 4.0, replaces=(("_opinion", centred),))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["dpdgc", "auto"])
 def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
     options = {"table": "labels"} if method == "dpdgc" else {}
@@ -133,6 +134,7 @@ def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
     assert {"mechanism", "family", "claimed_sensitivity", "moved", "ratio", "verdict"} <= set(data["arithmetic"][0])
 
 
+@pytest.mark.slow
 def test_a_branch_that_is_not_taken_is_attacked_too():
     found = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
     assert {"features", "choice", "labels", "release", "head", "more features", "neighbors"} <= found

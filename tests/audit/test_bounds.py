@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from graphveil.auditing import Scores, gaussian_bound, lower_bound, one_run_bound, threshold_bound
-from graphveil.auditing.bounds import claim_bound, expected_false_alarms, one_run_p_value
+from graphveil.auditing.bounds import claim_bound, one_run_p_value
 from graphveil.auditing.scores import toss
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, compose, gaussian_epsilon, gaussian_mu
+from support.alarms import expected_false_alarms
 
 DELTA = 1e-3
 
@@ -27,6 +28,7 @@ def response_scores(epsilon, trials, seed):
     return Scores(coins, epsilon * np.where(coins == truth, 1.0, -1.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [threshold_bound, gaussian_bound, one_run_bound])
 def test_a_sound_mechanism_is_flagged_no_more_often_than_stated(bound):
     mu = gaussian_mu(1.0, DELTA)
@@ -35,6 +37,7 @@ def test_a_sound_mechanism_is_flagged_no_more_often_than_stated(bound):
     assert alarms <= expected_false_alarms(audits, 0.95)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bound", [threshold_bound, gaussian_bound, one_run_bound])
 def test_scores_that_mean_nothing_are_not_taken_for_a_leak(bound):
     """Hundreds of thresholds are tried on pure noise; none of them may be believed too often."""
@@ -87,11 +90,6 @@ def test_one_run_p_values_match_the_published_ones():
     assert one_run_p_value(100, 100, 75, math.log(3), 0.0) == pytest.approx(0.553, abs=1e-3)
     assert one_run_p_value(100, 100, 100, 0.0, 0.0) == pytest.approx(2.0**-100)
     assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
-
-
-def test_expected_false_alarms_is_the_binomial_quantile():
-    assert expected_false_alarms(100, 0.99) == 5
-    assert expected_false_alarms(100, 0.99, quantile=0.5) == 1
 
 
 def test_roc_and_area():

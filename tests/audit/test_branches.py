@@ -53,6 +53,7 @@ def test_auto_is_audited_in_both_branches():
     assert all(finding.claimed_epsilon <= report.certified_epsilon for finding in report.findings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "epsilon", "directed"),
     [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True)],

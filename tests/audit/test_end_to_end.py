@@ -93,6 +93,7 @@ def test_plan_and_ledger_are_handed_in():
     assert len(books) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "level", "options"),
     [
@@ -108,6 +109,7 @@ def test_sound_fits_are_consistent(method, level, options):
     assert report.verdict == "consistent"
 
 
+@pytest.mark.slow
 def test_the_transcript_tells_the_graphs_apart_where_noise_is_small():
     level = gv.KNeighbor(1)
     pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), level, seed=3)
@@ -133,6 +135,7 @@ def test_links_are_stolen_where_nothing_protects_them():
     assert private.scores.auc < 0.62
 
 
+@pytest.mark.slow
 def test_members_are_found_where_nothing_protects_them():
     options = {"epochs": 150, "hidden": 32, "dropout": 0.0}
     open_book = infer_membership(maker("mlp", gv.Public(), None, **options), GRAPH, gv.Public(), seed=1, fits=8)

@@ -25,6 +25,7 @@ def target(method, level):
     return Target(method_class(method), level, 4.0, {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
 def test_sums_move_within_their_sensitivity(method, level):
     found = attack(target(method, level), 1, scale=0.05)
@@ -32,6 +33,7 @@ def test_sums_move_within_their_sensitivity(method, level):
     assert [movement for movement in found if movement.verdict == "violated"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), [CASES[0], CASES[8]], ids=str)
 def test_random_pairs_move_within_their_sensitivity(method, level):
     found = search(target(method, level), 20, 1)
@@ -54,6 +56,7 @@ def test_one_graph_has_one_sum():
     assert set(found.values()) == {0.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "method", "level", "sums"),
     [

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.auditing.bounds import expected_false_alarms, lower_bound
+from graphveil.auditing.bounds import lower_bound
 from graphveil.auditing.canaries import canary_of, copies
 from graphveil.auditing.mechanism import play
 from graphveil.auditing.run import audit_mechanisms
@@ -12,6 +12,7 @@ from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.privacy.plan import GaussianRelease, PublicFacts
+from support.alarms import expected_false_alarms
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3)
 DIRECTED = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3, directed=True)
@@ -85,6 +86,7 @@ def test_sampled_training():
     assert 2.5 <= finding.bound.epsilon <= 4.0
 
 
+@pytest.mark.slow
 def test_sound_pipelines_pass():
     """100 seeded audits at 99 %: about one false alarm would be no surprise, more than five would."""
     cases = [subject_of(*case, facts=DIRECTED if case[1] == gv.Edge("directed") else FACTS) for case in CASES[:7]]

@@ -30,6 +30,7 @@ def test_its_sound_sibling_is_not(twin):
     assert report.verdict == "consistent"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("twin", END_TO_END, ids=lambda twin: twin.name)
 def test_a_broken_method_is_flagged_end_to_end(twin):
     report = run(twin, fits=80)

@@ -2,8 +2,8 @@ import functools
 
 import pytest
 
-from checkpoint.cases import GRAPH, make
 from graphveil.storage import files as storage
+from support.checkpoints import GRAPH, make
 
 
 @pytest.fixture(scope="session")

@@ -6,13 +6,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from checkpoint.cases import GRAPH, fit_until_finished, make
 from graphveil.checkpoint import checkpoint
 from graphveil.checkpoint.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE, CheckpointFolder
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.noise import NoiseSource
+from support.checkpoints import GRAPH, fit_until_finished, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

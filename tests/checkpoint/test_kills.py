@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import graphveil as gv
-from checkpoint.cases import GRAPH, make
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.execution import Ledger
+from support.checkpoints import GRAPH, make
 
 FORK = multiprocessing.get_context("fork")
 LONG = {"steps": 16}
@@ -62,6 +62,7 @@ def killed_until_finished(case, seed, tmp_path, draw):
     return gv.load(out), kills, lives
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_disk")  # a kill loses nothing that was written
 def test_twenty_kills(tmp_path):
     draw, kills = random.Random(0), 0

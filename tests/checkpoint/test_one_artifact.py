@@ -9,11 +9,11 @@ import signal
 import pytest
 
 import graphveil as gv
-from checkpoint.cases import GRAPH, make
 from graphveil.artifact import saving
 from graphveil.checkpoint import AlreadySaved, Checkpoint
 from graphveil.checkpoint.folder import ARTIFACT, STATE
 from graphveil.storage.files import Unwritable
+from support.checkpoints import GRAPH, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 FORK = multiprocessing.get_context("fork")

@@ -12,12 +12,12 @@ import pytest
 import torch
 
 import graphveil as gv
-from checkpoint.cases import GRAPH, SEED, Killed, killed_at_write, make
 from graphveil.checkpoint import Checkpoint, identity
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
+from support.checkpoints import GRAPH, SEED, Killed, killed_at_write, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

@@ -6,8 +6,8 @@ import random
 import pytest
 import torch
 
-from checkpoint.cases import CASES, GRAPH, fit_until_finished, make
 from graphveil.checkpoint.folder import STATE
+from support.checkpoints import CASES, GRAPH, fit_until_finished, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
 

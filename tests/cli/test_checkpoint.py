@@ -26,6 +26,7 @@ def steps_kept(folder):
         return 0
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on(run, graph, tmp_path):
     folder, out, straight = tmp_path / "unfinished", tmp_path / "run", tmp_path / "straight"
     words = ["train", graph, *FIT, "--out", out, "--checkpoint", folder, "--checkpoint-every", "20"]

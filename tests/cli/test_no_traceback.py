@@ -9,9 +9,9 @@ from io import StringIO
 import pytest
 
 import graphveil as gv
-from artifact.cases import GRAPH, fitted
 from graphveil.cli import main
 from graphveil.graph import csbm, random_split, write_graph
+from support.artifacts import GRAPH, fitted
 
 LONG, HUGE = "x" * 300, str(10**30)
 PLAN = ["plan", "--nodes", 1000, "--train-nodes", 100, "--classes", 3, "--features", 5, "--k", 1]
@@ -287,6 +287,7 @@ def _main_into(output, place, words):
         os._exit(code)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_and_python_adds_nothing_at_its_end(place):
     command = [sys.executable, "-m", "graphveil", "predict", "run", "--all"]
@@ -295,6 +296,7 @@ def test_and_python_adds_nothing_at_its_end(place):
     assert (done.returncode, done.stderr) == (2, "error: output: No space left on device\n")
 
 
+@pytest.mark.slow
 def test_a_reader_that_has_seen_enough(place):
     command = [sys.executable, "-m", "graphveil", "predict", "run", "--all", "--json"]
     process = subprocess.Popen(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

@@ -188,6 +188,7 @@ def test_with_a_checkpoint_the_finished_fit_stays_there(run, graph, tmp_path, mo
     gv.load(other)
 
 
+@pytest.mark.slow
 def test_a_file_size_limit_in_a_process_of_its_own(graph, tmp_path):
     """No patches: the system itself refuses to write."""
     words = ["train", graph, "--steps", 3, "--method", "mlp", "--level", "edge", "--out", tmp_path / "run"]

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from graphveil.experiments import SPECS
-from report.results import write_results
+from support.results import write_results
 
 
 @pytest.fixture
@@ -12,6 +12,7 @@ def folder(tmp_path):
     return tmp_path / "results"
 
 
+@pytest.mark.slow
 def test_the_command(run_process, folder, tmp_path):
     out = tmp_path / "shown" / "page.html"
     done = run_process("report", folder, "--out", out, "--json")

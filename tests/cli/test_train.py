@@ -18,6 +18,7 @@ def folder(tmp_path_factory):
     return path
 
 
+@pytest.mark.slow
 def test_json_has_the_promised_keys(run_process, folder):
     done = run_process("train", folder, "--seed", 0, "--steps", 3, "--json")
     assert done.returncode == 0, done.stderr
@@ -96,6 +97,7 @@ def test_tables_can_be_mapped_to_files(run, tmp_path):
     assert "nowhere': there is no such folder" in missing.stderr
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_cleanly(tmp_path, tmp_path_factory):
     out, kept = tmp_path / "run", tmp_path_factory.mktemp("kept") / "checkpoint"
     command = [sys.executable, "-m", "graphveil", "train", "csbm", "--steps", "100000", "--out", str(out)]
@@ -157,6 +159,7 @@ def without_features(path):
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

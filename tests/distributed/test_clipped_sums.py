@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
-from distributed.job import together
 from graphveil.distributed.inputs import ShardedTarget
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
@@ -16,6 +16,7 @@ from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.networks import Embedding
+from support.jobs import together
 
 NODES, CLIP = 301, 0.4
 A = sp.csr_array(sp.random(NODES, NODES, 0.02, random_state=0, format="csr") > 0).astype(np.float32)
@@ -56,6 +57,7 @@ def work(group):
     return found
 
 
+@pytest.mark.slow
 def test_as_on_one_process():
     expected = sums(SparseRows(A), LABELS, TRAIN, TRAIN.split(30))
     for found in together(3, work):

@@ -7,13 +7,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from distributed.job import together
 from graphveil.auditing.arithmetic import cycle_labels
 from graphveil.auditing.hubs import chosen_readers
 from graphveil.distributed.layout import Layout
 from graphveil.distributed.rows import ShardedRows
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import SparseRows
+from support.jobs import together
 
 NODES = 44_199
 
@@ -46,6 +46,7 @@ def work(group, matrices):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("processes", [2, 3])
 def test_sums_of_a_hub(processes):
     matrices = [hub(False), hub(True)]

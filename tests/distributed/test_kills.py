@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from distributed.cases import graph
-from distributed.job import together, torchrun
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
 from graphveil.distributed.parts import write_parts
 from graphveil.errors import InvalidInput
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
+from support.distributed_fits import graph
+from support.jobs import together, torchrun
 
 STEPS = 100
 WORDS = f"--method dpdgc --table trained --steps {STEPS} --seed 5 --epsilon 8".split()
@@ -48,6 +48,7 @@ def wait_for(job, checkpoint, generation):
     raise AssertionError(f"the job came to nothing: {job.communicate()}")
 
 
+@pytest.mark.slow
 def test_a_killed_process_and_the_same_model_in_the_end(tmp_path):
     parts, checkpoint, out = tmp_path / "parts", tmp_path / "unfinished", tmp_path / "run"
     write_parts(graph(), parts, 2)

@@ -7,11 +7,11 @@ import csv
 import pytest
 
 import graphveil as gv
-from distributed.cases import graph
-from distributed.job import together
 from graphveil.distributed import Shard, fit, save
 from graphveil.distributed.parts import read_part, write_parts
 from graphveil.graph.found import Found
+from support.distributed_fits import graph
+from support.jobs import together
 
 
 def named():
@@ -25,6 +25,7 @@ def saved(group, folder, parts):
     save(model, folder, group, also={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("divided", [False, True])
 def test_predictions_are_by_name(tmp_path, divided):
     parts = tmp_path / "parts" if divided else None

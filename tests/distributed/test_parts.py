@@ -11,11 +11,11 @@ import pyarrow.parquet
 import pytest
 
 import graphveil as gv
-from distributed.cases import graph
-from distributed.job import together
 from graphveil.distributed import Group, Shard, check_supported
 from graphveil.distributed.parts import read_part, write_parts
 from graphveil.errors import InvalidInput
+from support.distributed_fits import graph
+from support.jobs import together
 
 FIELDS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 import graphveil as gv
-from distributed.cases import graph
-from distributed.job import together
 from graphveil.checkpoint.folder import ARTIFACT
 from graphveil.cli.train_sharded import Options, _train
 from graphveil.distributed import ShardedCheckpoint
@@ -16,6 +16,8 @@ from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
+from support.distributed_fits import graph
+from support.jobs import together
 
 
 def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
@@ -58,6 +60,7 @@ def test_refusals_come_before_the_first_draw(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_after_the_fit(tmp_path):
     (tmp_path / "runs").mkdir()
     found = together(2, train, tmp_path / "runs" / "run", None, None, False, "disk")
@@ -68,6 +71,7 @@ def test_a_disk_that_fills_up_after_the_fit(tmp_path):
     gv.load(place)
 
 
+@pytest.mark.slow
 def test_a_fit_gives_one_artifact(tmp_path):
     (tmp_path / "runs").mkdir()
     out, second, kept = (tmp_path / "runs" / name for name in ("run", "second", "kept"))
@@ -80,6 +84,7 @@ def test_a_fit_gives_one_artifact(tmp_path):
     assert not second.exists()
 
 
+@pytest.mark.slow
 def test_with_a_checkpoint_the_finished_fit_goes_elsewhere(tmp_path):
     out, second, kept = tmp_path / "disk" / "run", tmp_path / "runs" / "second", tmp_path / "kept"
     (tmp_path / "runs").mkdir()

@@ -10,10 +10,10 @@ from functools import cache
 import pytest
 import torch
 
-from distributed.cases import CASES, FOLDS
-from distributed.job import together
 from graphveil.distributed import Group, Shard, fit
 from graphveil.privacy.plan import Plan
+from support.distributed_fits import CASES, FOLDS
+from support.jobs import together
 
 TRAINED_FREELY = {"edge", "public"}
 
@@ -34,6 +34,7 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("processes", "names"),
     [(1, ["trained", "tables"]), (2, ["trained", "tables", "sampled", "edge"]), (3, [*CASES.keys() - {"sampled"}])],
@@ -67,6 +68,7 @@ def test_threads_do_not_change_a_fit(name):
     assert torch.equal(*found)
 
 
+@pytest.mark.slow
 def test_folds_do_not_depend_on_the_number_of_processes():
     plans = {name: plan_of(name) for name in FOLDS}
     one, three = (together(processes, fitted, plans)[0]["folds"] for processes in (1, 3))

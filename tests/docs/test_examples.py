@@ -45,6 +45,7 @@ def elsewhere(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_examples(page, elsewhere, beside):
     if page == "docs/serving.md":

@@ -163,6 +163,7 @@ def sample(rows=3000, width=9, seed=0, sizes=SIZES):
     return torch.from_numpy(x.astype(np.float32)), torch.from_numpy(rng.integers(3, size=rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sparse", [False, True])
 def test_clipped_sums_do_not_depend_on_order_blocks_or_threads(sparse):
     x, y = sample()

@@ -9,7 +9,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.gaussian import add_gaussian, rounding_of
 from graphveil.noise import NoiseSource
 from graphveil.privacy.lattice import OUTWARD, noise_step
-from privacy.checks import has_noise
+from support.checks import has_noise
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
 

@@ -5,7 +5,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.response import randomized_response
 from graphveil.noise import NoiseSource
 from graphveil.privacy.accounting import RandomizedResponse
-from privacy.checks import answers_truthfully
+from support.checks import answers_truthfully
 
 
 @pytest.mark.parametrize(("epsilon", "classes"), [(0.1, 2), (1.0, 3), (4.0, 7)])

@@ -5,12 +5,15 @@ import os
 import random
 import signal
 
+import pytest
+
 from graphveil.experiments import read_spec, run_spec
 from graphveil.storage.journal import read_journal
 
 FORK = multiprocessing.get_context("fork")
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(spec_path):
     run_spec(read_spec(spec_path), spec_path.parent / "first", jobs=1, threads=1)  # calibrates, for all that follow
     spec_path.write_text(spec_path.read_text().replace("seeds = 2", "seeds = 6"))

@@ -109,6 +109,7 @@ def test_a_failed_run_is_recorded_and_stops_nobody(go, lines, monkeypatch):
     assert (retried.done, retried.failed, retried.new) == (6, 0, 2)
 
 
+@pytest.mark.slow
 def test_results_follow_from_the_run_alone(go, lines, spec_path):
     go()
     first = lines()

@@ -1,31 +1,9 @@
-"""Where the raw graphs are, and a cache of their own for the tests."""
-
 from __future__ import annotations
-
-import os
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
 
 from graphveil.graph import Graph
-
-
-@pytest.fixture(scope="session")
-def data_root() -> Path:
-    root = Path(os.environ.get("GRAPHVEIL_DATA") or Path(__file__).parents[3] / "shared" / "data")
-    if not root.is_dir():
-        pytest.skip("no raw graphs: set GRAPHVEIL_DATA to the folder that holds them")
-    return root
-
-
-@pytest.fixture(scope="session", autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    with pytest.MonkeyPatch.context() as patch:
-        folder = tmp_path_factory.mktemp("cache")
-        patch.setenv("GRAPHVEIL_CACHE", str(folder))
-        yield folder
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -25,6 +25,7 @@ def load(name: str, root: Path, **options: Any) -> Any:
         pytest.skip(f"no raw files of {name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PAPER_TABLE_1)
 def test_table_1_of_the_paper(data_root: Path, name: str) -> None:
     assert statistics(load(name, data_root)).printed() == PAPER_TABLE_1[name].printed()

@@ -403,6 +403,7 @@ def graphs(draw: st.DrawFn) -> Graph:
     return graph.with_split(0) if any(label >= 0 for label in y) and draw(st.booleans()) else graph
 
 
+@pytest.mark.slow
 @given(graph=graphs(), ending=st.sampled_from(["csv", "parquet"]))
 @settings(max_examples=60, deadline=None)
 def test_tables_there_and_back(tmp_path_factory: pytest.TempPathFactory, graph: Graph, ending: str) -> None:

@@ -80,6 +80,7 @@ def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
     assert ("more features" in names(model)) != shared
 
 
+@pytest.mark.slow
 def test_directed_graphs_are_left_at_node_level():
     """Then nothing has to be promised about degrees, and nothing is capped."""
     graph, level = directed(True), gv.Node(2)

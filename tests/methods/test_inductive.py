@@ -37,6 +37,7 @@ def test_another_graph(graph, other, method):
     assert found.sum(1) == pytest.approx(np.ones(120), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_another_graph_is_understood(graph):
     """Same model, another sample of the same communities: the hops carry over."""
     train = csbm(0.7, n=1500, f=40, d=12, seed=1)

@@ -8,7 +8,7 @@ from scipy import stats
 from graphveil.errors import InvalidInput
 from graphveil.noise import NoiseSource
 from graphveil.noise import source as randomness
-from privacy.checks import has_noise
+from support.checks import has_noise
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
 

@@ -1,6 +1,7 @@
 """Each sound path has a broken twin that the same check must catch: a check that cannot fail proves nothing."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,8 +17,8 @@ from graphveil.privacy import sensitivity
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.privacy.levels import KNeighbor, Node
 from graphveil.privacy.plan import PublicFacts
-from privacy.adjacent import random_pairs
-from privacy.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
+from support.adjacent import random_pairs
+from support.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 
 NODES = 14
 FACTS = PublicFacts(nodes=NODES, train_nodes=10, features=3, classes=3)
@@ -35,19 +36,24 @@ def turning_gradients(pair):
     return before.sum(0), -before.sum(0)
 
 
+def planned_sensitivity(level):
+    """What the plan of DPDGC states for a step of its embedding."""
+    plan = make_plan("dpdgc", level, replace(FACTS, train_nodes=NODES), epsilon=4.0, delta=1e-4)
+    return plan["embedding"].sensitivity.worst / plan["embedding"].clip
+
+
 @pytest.mark.parametrize("level", [KNeighbor(3), KNeighbor(8), Node(3)], ids=str)
 def test_square_root_of_the_group(level):
-    group = sensitivity.embedding_group(level, NODES)
+    bound = planned_sensitivity(level)
     pairs = list(random_pairs(level, NODES, 300, seed=0))
-    assert stays_within(sensitivity.clipped_sum(group, 1.0), pairs, turning_gradients)
-    assert not stays_within(2 * math.sqrt(group), pairs, turning_gradients)
+    assert stays_within(bound, pairs, turning_gradients)
+    assert not stays_within(math.sqrt(2 * bound), pairs, turning_gradients)
 
 
 def test_one_neighbourhood_instead_of_two():
-    level = Node(3)
-    pairs = list(random_pairs(level, NODES, 300, seed=0))
-    assert stays_within(sensitivity.clipped_sum(2 * 3 + 1, 1.0), pairs, turning_gradients)
-    assert not stays_within(sensitivity.clipped_sum(3 + 1, 1.0), pairs, turning_gradients)
+    pairs = list(random_pairs(Node(3), NODES, 300, seed=0))
+    assert stays_within(planned_sensitivity(Node(3)), pairs, turning_gradients)
+    assert not stays_within(planned_sensitivity(KNeighbor(3)), pairs, turning_gradients), "D + 1 rows, not 2D + 1"
 
 
 def test_table_not_normalised():

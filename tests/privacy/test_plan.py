@@ -38,6 +38,7 @@ def names(plan):
     return [mechanism.name for mechanism in plan.mechanisms]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch_size", [None, 256])
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize("method", ["dpdgc", "gap", "mlp"])
@@ -135,6 +136,7 @@ def test_stated_noise_gives_the_epsilon_that_calibration_found():
     assert make_plan("dpdgc", KNeighbor(5), PHOTO, noise=noise, delta=1e-5).epsilon == pytest.approx(plan.epsilon)
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     method=st.sampled_from(["dpdgc", "gap", "mlp", "dp-sage"]),
@@ -215,6 +217,7 @@ def test_the_smallest_delta_can_be_accounted_for():
     assert make_plan("randedge", Edge(), PHOTO, epsilon=8.0, delta=1e-30).epsilon <= 8.0
 
 
+@pytest.mark.slow
 def test_a_delta_below_the_accountants_rounding_is_refused_in_one_line():
     """Batches at edge level, where the automatic delta counts all possible edges; declaring fewer helps."""
     facts, batches = PublicFacts(19_717, 14_788, 500, 3), Settings(batch_size=64)

@@ -9,12 +9,14 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
+from graphveil.execution.clipping import ClippedSums
 from graphveil.graph import Graph
 from graphveil.methods.choice import co_reader_margins, neighbor_margins
 from graphveil.methods.estimator import Inputs
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from privacy.adjacent import Pairs, every_pair, random_pairs
+from graphveil.privacy.plan import ByKind, ClippedTraining
+from support.adjacent import Pairs, every_pair, random_pairs
 
 NODES = 4
 SMALL_LEVELS = [
@@ -90,21 +92,40 @@ def test_embedding_group(level):
 
 
 @pytest.mark.parametrize("level", SMALL_LEVELS + LARGE_LEVELS, ids=name)
-def test_head_group_is_the_replaced_row(level):
+def test_head_group(level):
+    """Rows that change and that a release of all rows != r does not hide: labels, and what the replaced node reads."""
+    most = 0
     for found in pairs(level):
-        own = np.where(found.replaced < 0, 0, 1)
-        assert (own == sensitivity.head_group(level, found.nodes)).all()
+        reads = (found.before != found.after).any(2) & ~found.others
+        changed = (reads | (found.labels != found.labels_after)).sum(1)
+        assert (changed <= sensitivity.head_group(level, found.nodes)).all()
+        most = max(most, int(changed.max()))
+    assert most == sensitivity.head_group(level, 12), "the bound is claimed tight"
 
 
+@pytest.mark.parametrize("kind", ["training", "unlabelled"])
 @pytest.mark.parametrize("group", [1, 2, 7, 26])
-def test_clipped_sum_is_linear_in_the_group(group):
-    rng = np.random.default_rng(group)
-    bound = sensitivity.clipped_sum(group, clip=0.5)
-    for _ in range(200):
-        before, after = (table(group, int(rng.integers(10**6)), aligned=False, norm=0.5) for _ in range(2))
-        assert np.linalg.norm(before.sum(0) - after.sum(0)) <= bound
-    turned = table(group, 0, aligned=True, norm=0.5)
-    assert np.linalg.norm(turned.sum(0) - (-turned).sum(0)) == pytest.approx(bound)
+def test_clipped_training_is_linear_in_the_group(group, kind):
+    """The sums of the engine that trains against the sensitivity that the plan states; all rows turn round at worst."""
+    clip, rows = 0.5, 30
+    mechanism = ClippedTraining("head", ByKind(group, group - 1), 1.0, steps=1, source="", clip=clip)
+    bound, changed = mechanism.sensitivity.of(kind), int(mechanism.group.of(kind))
+    layer = torch.nn.Linear(3, 2)
+    engine = ClippedSums(layer, clip, rows)
+
+    def sums(x, weights):
+        return torch.cat([g.flatten() for g in engine.of(lambda: (layer(x) * weights).sum(1))])
+
+    torch.manual_seed(group)
+    for _ in range(50):
+        x, weights = 10 * torch.randn(rows, 3), torch.randn(rows, 2)
+        x_after, weights_after = x.clone(), weights.clone()
+        x_after[:changed], weights_after[:changed] = torch.randn(changed, 3), 10 * torch.randn(changed, 2)
+        assert (sums(x, weights) - sums(x_after, weights_after)).norm() <= bound * (1 + 1e-9)
+    x, weights = torch.full((rows, 3), 10.0), torch.ones(rows, 2)
+    turned = weights.clone()
+    turned[:changed] *= -1
+    assert (sums(x, weights) - sums(x, turned)).norm() == pytest.approx(bound, rel=1e-3)
 
 
 @pytest.mark.parametrize("level", SMALL_LEVELS + LARGE_LEVELS, ids=name)
@@ -131,14 +152,13 @@ def test_product_full(level, transposed):
         moved = norms((change.swapaxes(1, 2) if transposed else change) @ W).max()
         assert moved <= sensitivity.product_full(level, 1.0, found.nodes) * (1 + 1e-12)
         largest = max(largest, moved / sensitivity.product_full(level, 1.0, 12))
-    largest = max(largest, all_at_once(level) / sensitivity.product_full(level, 1.0, 12))
+    if isinstance(level, KNeighbor):
+        largest = max(largest, all_at_once(level) / sensitivity.product_full(level, 1.0, 12))
     assert largest > 0.9
 
 
 def all_at_once(level) -> float:
     """k entries of row and column appear together, all rows of W the same."""
-    if isinstance(level, Edge):
-        return math.sqrt(2)
     before, after = np.zeros((12, 12)), np.zeros((12, 12))
     after[0, 1 : level.k + 1] = 1
     after[1 : level.k + 1, 0] = 1
@@ -146,44 +166,8 @@ def all_at_once(level) -> float:
     return float(np.linalg.norm(after @ W - before @ W))
 
 
-@pytest.mark.parametrize("non_negative", [True, False])
-@pytest.mark.parametrize("level", [Node(2), Node(4)], ids=name)
-def test_product_full_with_a_row_promise(level, non_negative):
-    """Row sums of at most D as well; the worst row turns from D copies of one direction to D of the opposite one."""
-    D, nodes = level.max_degree, 20
-    bound = sensitivity.product_full(level, 1.0, nodes, max_row_sum=D, non_negative=non_negative)
-    W = np.zeros((nodes, 2))
-    W[: nodes // 2, 0] = 1
-    W[nodes // 2 :, 1 if non_negative else 0] = 1 if non_negative else -1
-    before, after = np.zeros((nodes, nodes)), np.zeros((nodes, nodes))
-    before[0, 1 : D + 1] = 1
-    after[0, nodes // 2 : nodes // 2 + D] = 1
-    before[1 : D + 1, 0] = 1
-    after[D + 1 : 2 * D + 1, 0] = 1
-    assert np.linalg.norm(after @ W - before @ W) == pytest.approx(bound)
-    found = some_pairs(level, nodes, 200, 3)
-    found = found.where(np.maximum(found.before.sum(2), found.after.sum(2)).max(1) <= D)
-    assert (norms(found.after @ W - found.before @ W) <= bound * (1 + 1e-12)).all()
-
-
-@pytest.mark.parametrize("non_negative", [True, False])
-@pytest.mark.parametrize("level", [KNeighbor(3), KNeighbor(8), Node(4)], ids=name)
-def test_product_full_with_clipped_rows(level, non_negative):
-    clip = 1.5
-
-    def clipped(A, W):
-        rows = A @ W
-        return rows * np.minimum(1, clip / np.maximum(np.linalg.norm(rows, axis=2, keepdims=True), 1e-12))
-
-    found = some_pairs(level, 12, 400, 4)
-    for aligned in (True, False):
-        W = table(12, 5, aligned, non_negative=non_negative)
-        bound = sensitivity.product_full(level, 1.0, 12, row_clip=clip, non_negative=non_negative)
-        assert (norms(clipped(found.after, W) - clipped(found.before, W)) <= bound * (1 + 1e-12)).all()
-
-
-def test_the_full_product_at_node_level_needs_a_promise():
-    with pytest.raises(InvalidInput, match="max_row_sum"):
+def test_the_full_product_has_no_bound_at_node_level():
+    with pytest.raises(InvalidInput, match="nothing bounds what a node reads"):
         sensitivity.product_full(Node(3), 1.0, 10)
 
 
@@ -220,7 +204,7 @@ def test_gap_without_a_degree_promise_is_refused():
 @pytest.mark.parametrize("level", SMALL_LEVELS, ids=name)
 def test_label_responses(level):
     found = all_pairs(level)
-    assert (found.labels != found.labels_after).sum(1).max() <= sensitivity.label_responses(level)
+    assert (found.labels != found.labels_after).sum(1).max() == sensitivity.label_responses(level)
 
 
 @pytest.mark.parametrize("non_negative", [True, False])
@@ -251,6 +235,7 @@ def margins(A, labels, guesses, train, level):
     return neighbor_margins(data, opinions, shaken, level).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", MARGIN_LEVELS, ids=name)
 def test_neighbor_margins(level):
     """Labels, guesses and links of the replaced node change; all other guesses are those of a private model."""
@@ -307,6 +292,7 @@ def co_readers(A, labels, guesses, train):
     return co_reader_margins(Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(3)[torch.from_numpy(guesses)]).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5)], ids=name)
 def test_co_reader_margins(level):
     rng, nodes, largest = np.random.default_rng(6), 9, 0.0
@@ -427,14 +413,13 @@ def sees(A, r, layers):
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(3), KNeighbor(8), Node(2), Node(4)], ids=name)
-def test_sage_group_and_output(level, layers):
+def test_sage_group(level, layers):
     D = level.max_degree if isinstance(level, Node) else 3
     for found in pairs(level, 14, 400, 6):
         found = found.where(found.largest_column_sum() <= D)
         affected = sees(found.before, found.replaced, layers) | sees(found.after, found.replaced, layers)
         most = affected.sum(1).max(initial=1)
         assert most <= sensitivity.sage_group(level, D, layers, found.nodes)
-        assert 2 * 0.5 * math.sqrt(most - 1) <= sensitivity.sage_output(level, D, layers, found.nodes, 0.5) + 1e-12
 
 
 @pytest.mark.parametrize("layers", [1, 2])

@@ -4,15 +4,14 @@ import numpy as np
 import pytest
 
 from graphveil.report import RunFolder, evaluate, html_report, write_report
-from report.results import certificate_of, write_paper
+from support.browser import NETWORK, TOO_WIDE
+from support.results import certificate_of, write_paper
 
 UNDESCRIBED = """[...document.querySelectorAll("svg, img")].filter(image => {
   if (image.tagName === "IMG") return !image.alt;
   const names = (image.getAttribute("aria-labelledby") || "").split(" ").map(id => document.getElementById(id));
   return image.getAttribute("role") !== "img" || !names.length || !names.every(name => name && name.textContent);
 }).length"""
-TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-NETWORK = ("http:", "https:", "ws:", "wss:", "//")
 BACKGROUND = "getComputedStyle(document.body).backgroundColor"
 
 

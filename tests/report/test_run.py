@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from graphveil.errors import InvalidInput
-from graphveil.report import Evaluation, evaluate, write_report
-from report.results import certificate_of
+from graphveil.report import evaluate, write_report
+from support.results import certificate_of
 
 
 @pytest.fixture
@@ -21,24 +21,6 @@ def folder(tmp_path, evaluation):
     (tmp_path / "metrics.json").write_text(json.dumps({**metrics, **more}))
     (tmp_path / "certificate.json").write_text(certificate_of(True).to_json())
     return tmp_path
-
-
-def test_counts_add_up(evaluation):
-    assert evaluation.count == 400 == sum(b.count for b in evaluation.bins)
-    assert Evaluation.from_dict(json.loads(json.dumps(evaluation.to_dict()))) == evaluation
-    for b in evaluation.bins:
-        low, high = b.interval
-        assert 0 <= low <= b.accuracy <= high <= 1
-
-
-def test_nodes_without_a_label_do_not_count():
-    assert evaluate(np.array([-1, -1]), np.full((2, 3), 1 / 3)) is None
-    assert evaluate(np.array([-1, 2]), np.full((2, 3), 1 / 3)).count == 1
-
-
-def test_a_perfect_model_is_calibrated():
-    found = evaluate(np.array([0, 1]), np.eye(2))
-    assert (found.accuracy, found.calibration_error) == (1, 0)
 
 
 def test_the_page(folder):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from artifact.cases import NEW, fitted
 from graphveil.serve.tokens import tokens_of
+from support.artifacts import NEW, fitted
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="session")
 def start(run, tmp_path_factory):
     """`graphveil serve` in a process of its own, on a free port."""
-    import serve.asking  # noqa: F401 (skips where the extra is missing)
+    import support.service  # noqa: F401 (skips where the extra is missing)
 
     started = []
 
@@ -52,7 +52,7 @@ def process(start):
 
 @pytest.fixture(scope="session")
 def service(process, run):
-    from serve.asking import Service
+    from support.service import Service
 
     return Service(process.port, tokens_of(run), known=("3", "17", "anna"), unknown=("120", "03", "nobody"))
 
@@ -60,7 +60,7 @@ def service(process, run):
 @pytest.fixture
 def thread():
     """The service in a thread of this process, for what a test has to change in it."""
-    from serve.asking import Service, in_thread, small_app
+    from support.service import Service, in_thread, small_app
 
     app, tokens, names = small_app()
     with in_thread(app) as port:

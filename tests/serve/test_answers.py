@@ -10,7 +10,7 @@ import pytest
 
 import graphveil as gv
 from graphveil.methods.naming import Naming
-from serve.asking import (
+from support.service import (
     Predictions,
     Service,
     Tokens,

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from report.test_browser import NETWORK, TOO_WIDE
+from support.browser import NETWORK, TOO_WIDE
 
 ANSWER = 'document.getElementById("answer").textContent'
 

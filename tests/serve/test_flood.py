@@ -6,13 +6,14 @@ from collections import Counter
 
 import pytest
 
-from serve.asking import is_complete, request
+from support.service import is_complete, request
 
 uvloop = pytest.importorskip("uvloop", reason="needs the extra: pip install 'graphveil[serve]'")
 
 SOCKETS, EACH = 1_250, 8
 
 
+@pytest.mark.slow
 def test_ten_thousand_requests_at_once(service):
     nodes = [str(number) for number in range(120)]
     tokens = [service.tokens.of_node(node) for node in nodes]

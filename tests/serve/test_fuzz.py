@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("schemathesis", reason="needs the extra: pip install 'graphveil[test]'")
 
 
+@pytest.mark.slow
 def test_it_is_as_described(service, tmp_path):
     # Among the checks is that the same requests are refused without this token.
     token = service.tokens.of_operator()

@@ -3,8 +3,8 @@
 import pytest
 
 import graphveil as gv
-from artifact.cases import fitted
 from graphveil.serve.page import person_page, what_is_not, what_is_protected
+from support.artifacts import fitted
 
 LEVELS = {
     "k": (gv.KNeighbor(1), "any one of your connections"),

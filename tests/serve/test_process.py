@@ -14,10 +14,10 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import fitted
 from graphveil.artifact import problems
 from graphveil.cli import app
 from graphveil.serve.tokens import tokens_of
+from support.artifacts import fitted
 
 
 def call(*words):
@@ -36,6 +36,7 @@ def folder(run, tmp_path):
     return shutil.copytree(run, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_it_cleanly(start):
     # SIGTERM: where the service that the other tests share is stopped, after all that they did to it.
     served = start()

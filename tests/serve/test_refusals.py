@@ -2,10 +2,11 @@
 
 import socket
 import time
+from contextlib import suppress
 
 import pytest
 
-from serve.asking import Service, check_refusal, in_thread, receive, request, small_app
+from support.service import Service, check_refusal, in_thread, receive, request, small_app
 
 limits = pytest.importorskip("graphveil.serve.limits")
 
@@ -132,13 +133,36 @@ def test_an_error_inside_says_nothing_about_itself(monkeypatch, caplog):
     assert "anna" not in caplog.text
 
 
+def test_nodes_are_looked_up_for_right_tokens_only(thread, monkeypatch):
+    """The time of a refusal cannot depend on a look-up that does not happen; `make bench` measures it."""
+    from graphveil.serve.predictions import Predictions
+
+    looked_up, place = [], Predictions.place
+    monkeypatch.setattr(Predictions, "place", lambda self, name: looked_up.append(name) or place(self, name))
+    right = thread.tokens.of_node("anna")
+    for node, token in (("anna", thread.tokens.of_node("x")), ("nobody", right), ("anna", right[:-1] + "!")):
+        assert thread.ask(node, token).status_code == 401
+    assert looked_up == []
+    assert thread.ask("anna", right).status_code == 200
+    assert looked_up == ["anna"]
+
+
+def until_closed(connection):
+    """What comes until the service closes the connection; a service that waits for ever is a TimeoutError."""
+    found = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65536):
+            found += part
+    return found
+
+
 def test_slow_requests_end(thread, monkeypatch):
     monkeypatch.setattr(limits, "SECONDS_TO_ARRIVE", 0.3)
     body_missing = b"POST /v1/prediction HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     for data, answer in {b"": b"", b"GET /hea": b"HTTP/1.1 408", body_missing: b""}.items():
-        began = time.monotonic()
-        assert thread.raw(data, seconds=4).startswith(answer)
-        assert time.monotonic() - began < 3
+        with socket.create_connection(("127.0.0.1", thread.port), timeout=30) as connection:
+            connection.sendall(data)
+            assert until_closed(connection).startswith(answer)
     with socket.create_connection(("127.0.0.1", thread.port), timeout=4) as kept:
         kept.sendall(b"GET /health HTTP/1.1\r\n\r\n")
         assert receive(kept).startswith(b"HTTP/1.1 200")
@@ -222,10 +246,8 @@ def test_the_refused_do_not_stay(thread, monkeypatch):
     monkeypatch.setattr(limits, "MOST_WITHOUT_PLACE", 2)
     monkeypatch.setattr(limits, "SECONDS_WITHOUT_PLACE", 0.5)
     held = hold(thread.port, 1)
-    silent = [socket.create_connection(("127.0.0.1", thread.port), timeout=5) for _ in range(3)]
-    start = time.monotonic()
-    assert [receive(connection) for connection in silent] == [b""] * 3
-    assert time.monotonic() - start < 3
+    silent = [socket.create_connection(("127.0.0.1", thread.port), timeout=30) for _ in range(3)]
+    assert [until_closed(connection) for connection in silent] == [b""] * 3
     assert ask(held[0]) == 200
     held[0].close()
 

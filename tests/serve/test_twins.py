@@ -5,7 +5,7 @@ from starlette.exceptions import HTTPException
 
 from graphveil.serve.predictions import Predictions
 from graphveil.serve.tokens import Tokens
-from serve.asking import Service, check_existence_is_not_told, check_nobody_gets_anothers, in_thread, small_app
+from support.service import Service, check_existence_is_not_told, check_nobody_gets_anothers, in_thread, small_app
 
 
 class AnybodysToken(Tokens):

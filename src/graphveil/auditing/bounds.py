@@ -159,11 +159,6 @@ def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, del
     return min(1.0, tail + 2 * canaries * delta * steepest)
 
 
-def expected_false_alarms(audits: int, confidence: float, quantile: float = 0.999) -> int:
-    """How many of so many sound audits may be flagged: the binomial quantile at the stated probability."""
-    return int(binom.ppf(quantile, audits, 1 - confidence))
-
-
 @dataclass(frozen=True)
 class _Test:
     """Guess by a threshold. `side` +1: heads at or above it; -1: tails below it."""

@@ -8,20 +8,16 @@ from typing import Annotated
 
 import typer
 
+from graphveil.cli.options import Categories, Classes, Directed
+
 
 def shard(
     graph: Annotated[str, typer.Argument(help="A dataset, a file or a folder.")],
     out: Annotated[Path, typer.Argument(help="New folder for the parts.")],
     parts: Annotated[int, typer.Option(help="At least as many as processes will run.")] = 16,
-    directed: Annotated[
-        bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="All classes in order, with commas between, for tables that do not say.")
-    ] = None,
-    categories: Annotated[
-        list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
-    ] = None,
+    directed: Directed = None,
+    classes: Classes = None,
+    categories: Categories = None,
     root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
     split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

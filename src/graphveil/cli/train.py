@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphveil import validate
+from graphveil.cli.options import Categories, Classes, Directed
 from graphveil.cli.plan import _delta, _named, warn_of_delta
 from graphveil.errors import InvalidInput
 from graphveil.job import started_by_torchrun
@@ -51,15 +52,9 @@ def train(
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
     delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
     public_edges: Annotated[int | None, typer.Option(help="A declared bound on the number of stored edges.")] = None,
-    directed: Annotated[
-        bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
-    ] = None,
-    classes: Annotated[
-        str | None, typer.Option(help="All classes in order, with commas between, for tables that do not say.")
-    ] = None,
-    categories: Annotated[
-        list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
-    ] = None,
+    directed: Directed = None,
+    classes: Classes = None,
+    categories: Categories = None,
     mmap: Annotated[
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
     ] = None,

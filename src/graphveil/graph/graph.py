@@ -138,10 +138,6 @@ class Graph:
         """
         return self._reads_in if self._is_transposed(direction) else self._reads_out
 
-    def reads_torch(self, direction: Direction) -> torch.Tensor:
-        """`reads` as a `torch.sparse_csr` float32 tensor with the same indices (int32 wherever it suffices)."""
-        return self._reads_in_torch if self._is_transposed(direction) else self._reads_out_torch
-
     def features_torch(self) -> torch.Tensor:
         """The features as a tensor: strided if they are dense, `torch.sparse_csr` if they are sparse."""
         return self.features if isinstance(self.features, torch.Tensor) else adjacency.as_torch(self.features)
@@ -339,11 +335,3 @@ class Graph:
     def _reads_in(self) -> sp.csr_array:
         transposed = self._reads_out.T.tocsr()
         return adjacency.as_scipy(transposed.indptr, transposed.indices)
-
-    @cached_property
-    def _reads_out_torch(self) -> torch.Tensor:
-        return adjacency.as_torch(self._reads_out)
-
-    @cached_property
-    def _reads_in_torch(self) -> torch.Tensor:
-        return adjacency.as_torch(self._reads_in)

@@ -35,14 +35,6 @@ def head_group(level: Level, train_nodes: int) -> int:
     return min(0 if isinstance(level, Public | Edge) else 1, train_nodes)
 
 
-def clipped_sum(group: int, clip: float) -> float:
-    """A sum of gradients clipped to norm C, of which `group` are replaced: 2 g C, linear in g.
-
-    docs/theory.md sections 2.2 and 7.1: all g may change from +C to -C along one direction.
-    """
-    return 2 * group * clip
-
-
 def product_rows(level: Level, row_norm: float, nodes: int) -> float:
     """Rows != r of A W (all rows at edge level), W fixed with rows of norm at most c.
 
@@ -51,36 +43,18 @@ def product_rows(level: Level, row_norm: float, nodes: int) -> float:
     return row_norm * math.sqrt(min(_changed_column_entries(level), _most_entries(level, nodes)))
 
 
-def product_full(
-    level: Level,
-    row_norm: float,
-    nodes: int,
-    *,
-    max_row_sum: int | None = None,
-    row_clip: float | None = None,
-    non_negative: bool = False,
-) -> float:
+def product_full(level: Level, row_norm: float, nodes: int) -> float:
     """All rows of A W, the replaced node's own row included.
 
-    docs/theory.md section 2, third bullet: sqrt((row r)^2 + (rows != r)^2). Row r moves by at most k c at N_k. At node
-    level a promise on row sums bounds it by 2 D' c, or sqrt(2) D' c for non-negative tables; clipping the rows of
-    A W to norm R bounds it by 2 R, or sqrt(2) R for non-negative tables, without a promise, because projection on
-    a ball does not stretch.
+    docs/theory.md section 2.4: sqrt((row r)^2 + (rows != r)^2). Row r moves by at most k c at N_k. At node level
+    nothing bounds it.
     """
     rest = product_rows(level, row_norm, nodes)
     if isinstance(level, Public | Edge):
         return rest
-    opposite = math.sqrt(2) if non_negative else 2.0  # two vectors of norm R are at most this times R apart
-    bounds = []
-    if isinstance(level, KNeighbor):
-        bounds.append(min(level.k, nodes - 1) * row_norm)
-    if max_row_sum is not None:
-        bounds.append(opposite * max_row_sum * row_norm)
-    if row_clip is not None:
-        bounds.append(opposite * row_clip)
-    if not bounds:
-        raise InvalidInput("max_row_sum", None, "releasing all rows at node level needs a row promise or row_clip")
-    return math.hypot(min(bounds), rest)
+    if isinstance(level, Node):
+        raise InvalidInput("level", level, "nothing bounds what a node reads at this level: leave its own row out")
+    return math.hypot(min(level.k, nodes - 1) * row_norm, rest)
 
 
 def gap_hop(level: Level, max_degree: int | None, nodes: int) -> float:
@@ -192,12 +166,6 @@ def sage_group(level: Level, max_degree: int | None, layers: int, train_nodes: i
     level and D + floor(k / 2) at N_k (|N| + a = |N'| + b with a + b <= k and both at most D), each read by D others.
     """
     return min(_sage_readers(level, max_degree, layers) + int(in_training), train_nodes)
-
-
-def sage_output(level: Level, max_degree: int | None, layers: int, nodes: int, row_norm: float) -> float:
-    """Rows != r of an L-layer network's output, every row of norm at most c: 2 c for each row that can see r."""
-    readers = min(_sage_readers(level, max_degree, layers), nodes - 1)
-    return 2 * row_norm * math.sqrt(readers)
 
 
 def randomized_edges(level: Level, nodes: int, *, paired: bool) -> int:

@@ -74,6 +74,7 @@ def test_one_step_agrees_with_quadrature(sigma, group, rate):
         assert ours <= exact * (1 + 1e-3) + 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sigma", "rate", "steps", "delta"), [(1.5, 0.0113, 8829, 1e-4), (0.8, 0.01, 500, 1e-5), (4.0, 0.2, 200, 1e-6)]
 )
@@ -110,6 +111,7 @@ def test_many_responses_agree_with_dp_accounting():
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+@pytest.mark.slow
 @given(epsilon=st.floats(0.01, 10), classes=st.integers(2, 40), delta=st.sampled_from([1e-4, 1e-8]))
 def test_responses_alone_never_cost_more_than_their_epsilon(epsilon, classes, delta):
     assert compose([RandomizedResponse(epsilon, classes)]).epsilon(delta) <= epsilon
@@ -157,6 +159,7 @@ def divergence_of_gradients(before, after, rate, sigma, epsilon):
     return np.maximum(densities[0] - math.exp(epsilon) * densities[1], 0).sum() * (grid[1] - grid[0]) ** 2
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(data=st.data(), group=st.integers(1, 3), rate=st.floats(0.05, 0.95), sigma=st.floats(0.6, 3.0))
 def test_the_lemma_against_random_gradients(data, group, rate, sigma):

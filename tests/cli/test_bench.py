@@ -1,3 +1,5 @@
+"""`graphveil bench`."""
+
 import json
 
 import pytest
@@ -8,9 +10,15 @@ from graphveil.cli.bench import bench
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, sources
 from graphveil.storage.journal import read_journal
+from support.specs import write_spec
 
 app = typer.Typer()
 app.command()(bench)
+
+
+@pytest.fixture
+def spec_path(tmp_path):
+    return write_spec(tmp_path)
 
 
 @pytest.fixture

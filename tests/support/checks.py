@@ -11,7 +11,7 @@ from scipy import stats
 
 from graphveil.privacy.accounting import Gaussian, compose
 from graphveil.privacy.plan import Plan
-from privacy.adjacent import Pair
+from support.adjacent import Pair
 
 # A sound path fails a statistical check with this probability; seeds are fixed, so a pass stays a pass.
 FALSE_ALARM = 1e-4

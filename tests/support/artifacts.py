@@ -16,3 +16,10 @@ def fitted(method="dpdgc", level=None, **options):
     if isinstance(level, gv.Node) or "max_degree" in options:
         words["reserved_readers"] = 2  # what NEW needs
     return method_class(method)(**{**words, **options}).fit(GRAPH)
+
+
+def save_with_new_nodes(folder):
+    """A run folder whose model has answered for `NEW`."""
+    fitted().save(folder)
+    gv.load(folder).predict_new(**NEW)
+    return folder

@@ -11,6 +11,10 @@ import urllib.request
 
 import pytest
 
+# Pixels by which a page is wider than its window.
+TOO_WIDE = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# How addresses start that leave the page's own file.
+NETWORK = ("http:", "https:", "ws:", "wss:", "//")
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from artifact.cases import GRAPH, fitted
 from graphveil.cli import app
 from graphveil.graph import write_graph
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.naming import Naming
+from support.artifacts import GRAPH, fitted, save_with_new_nodes
 
 RUNNER = CliRunner()
 
@@ -34,6 +35,16 @@ def error(*words):
 def rows_of(found):
     assert found.exit_code == 0, found.exception
     return list(csv.DictReader(io.StringIO(found.stdout)))
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    return save_with_new_nodes(tmp_path_factory.mktemp("artifact") / "run")
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    return shutil.copytree(saved, tmp_path / "run")
 
 
 @pytest.fixture
@@ -105,6 +116,7 @@ def test_graphs_from_files(tmp_path, table, file):
     assert rows_of(call(tmp_path / "run", "--new", table)) == first
 
 
+@pytest.mark.slow
 def test_names_and_categories(tmp_path):
     model = fitted("mlp")
     columns = (FeatureColumn("age", "numeric"), FeatureColumn("job", "categorical", 7, tuple("abcdefg")))

@@ -1,0 +1,55 @@
+"""The same lines stand nowhere twice in the source: six in a row are one function that two places need."""
+
+from collections import defaultdict
+from pathlib import Path
+
+import graphveil
+
+ROOT = Path(graphveil.__file__).parent
+LENGTH = 6
+# Pairs of modules that may share lines, and why.
+ALLOWED = {
+    ("distributed/shard.py", "graph/graph.py"): "a part of a graph has the fields of a graph: declarations, no code",
+}
+
+
+def lines_of(text):
+    """(number, line) of lines that say something: no imports, exports, comments, blank lines or lone punctuation."""
+    inside = False
+    for number, line in enumerate(text.splitlines(), 1):
+        line = line.strip()
+        if inside or line.startswith(("import ", "from ", "__all__ = ")):
+            inside = (inside or line.endswith(("(", "["))) and not line.endswith((")", "]"))
+            continue
+        if not line.startswith("#") and any(letter.isalnum() for letter in line):
+            yield number, line
+
+
+def repeated(root):
+    """By the modules that share them: where `LENGTH` lines in a row stand that also stand elsewhere."""
+    places = defaultdict(list)
+    for path in sorted(root.rglob("*.py")):
+        lines = list(lines_of(path.read_text()))
+        for start in range(len(lines) - LENGTH + 1):
+            window = lines[start : start + LENGTH]
+            places[tuple(line for _, line in window)].append((path.relative_to(root).as_posix(), window[0][0]))
+    found = defaultdict(list)
+    for at in places.values():
+        if len(at) > 1:
+            found[tuple(module for module, _ in at)].append(" = ".join(f"{module}:{line}" for module, line in at))
+    return dict(found)
+
+
+def test_no_lines_are_repeated():
+    found = repeated(ROOT)
+    assert {modules: at for modules, at in found.items() if modules not in ALLOWED} == {}, "make one of the two"
+    assert set(ALLOWED) <= set(found), "these are gone: remove them from the list"
+
+
+def test_a_copy_is_seen(tmp_path):
+    body = [f"    value_{number} = work({number})" for number in range(LENGTH)]
+    (tmp_path / "one.py").write_text("\n".join(["def f():", *body]))
+    (tmp_path / "two.py").write_text("\n".join(["import os", "def g():", body[0], "", "    # a word", *body[1:]]))
+    assert repeated(tmp_path) == {("one.py", "two.py"): ["one.py:2 = two.py:3"]}
+    (tmp_path / "two.py").write_text("\n".join(["def g():", *body[1:]]))
+    assert repeated(tmp_path) == {}
