@@ -116,7 +116,7 @@ def config_with(folder, **changes):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"format": "graphveil-model/2"},
+        {"format": "graphveil-model/3"},
         {"method": "gap"},
         {"hidden": 9},
         {"hidden": 10**12},

@@ -40,6 +40,7 @@ def test_random_pairs_move_within_their_sensitivity(method, level):
     assert [movement for movement in found if movement.verdict == "violated"] == []
 
 
+@pytest.mark.slow
 def test_a_hub_at_a_power_of_two():
     """The graph of docs/audit.md: in float32 one link moves the sum by 4.861."""
     aimed = target("auto", gv.Edge("undirected"))

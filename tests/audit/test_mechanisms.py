@@ -80,6 +80,7 @@ def test_training_with_the_whole_budget():
     assert 2.5 <= finding.bound.epsilon <= 4.0
 
 
+@pytest.mark.slow
 def test_sampled_training():
     subject = subject_of("mlp", gv.KNeighbor(1), {"steps": 10, "batch_size": 250})
     (finding,) = audit_mechanisms(subject, 10_000, 0.95, seed=1)

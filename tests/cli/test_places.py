@@ -120,6 +120,7 @@ def test_a_full_disk(refused, monkeypatch, words):
     refused(*words, message="are free there; nothing was spent")
 
 
+@pytest.mark.slow
 def test_the_estimate_is_enough(run, graph, tmp_path):
     """The files of a run take no more than was asked of the disk."""
     for method in ("dpdgc", "gap", "mlp"):

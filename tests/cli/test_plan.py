@@ -58,6 +58,7 @@ def test_bad_input_is_one_line_and_exit_code_2(run, words, message):
     assert message in done.stderr
 
 
+@pytest.mark.slow
 def test_a_process_ends_the_same_way(run, run_process):
     words = ["plan", "--level", "edge", "--epsilon", "0", *SIZES]
     here, there = run(*words), run_process(*words)

@@ -127,6 +127,7 @@ def as_many(group, kept):
         return str(error)
 
 
+@pytest.mark.slow
 def test_as_many_processes_go_on_as_have_begun(tmp_path):
     kept, group = tmp_path / "kept", Group(0, 1)
     model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)

@@ -55,6 +55,7 @@ def test_as_without_torchrun(processes, names):
         assert float((ours["logits"].argmax(1) == model.logits_.argmax(1)).float().mean()) >= 0.999, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(CASES.keys() - TRAINED_FREELY))
 def test_threads_do_not_change_a_fit(name):
     found, threads = [], torch.get_num_threads()

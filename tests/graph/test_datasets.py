@@ -40,6 +40,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_other_graphs(data_root: Path, name: str) -> None:
     graph = load(name, data_root)
@@ -47,6 +48,7 @@ def test_the_other_graphs(data_root: Path, name: str) -> None:
     assert found == OTHERS[name]
 
 
+@pytest.mark.slow
 def test_directed_graphs_are_declared_so(data_root: Path) -> None:
     for name, directed in {"squirrel": True, "chameleon": True, "cora": False, "pubmed": False, "photo": False}.items():
         assert load(name, data_root).directed is directed

@@ -104,6 +104,7 @@ repairs = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @given(tables=folders(), options=repairs, csv=st.booleans())
 @settings(max_examples=150, deadline=None)
 def test_the_same_graph_or_the_same_error(tables: dict[str, pa.Table], options: dict[str, Any], csv: bool) -> None:

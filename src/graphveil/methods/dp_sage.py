@@ -13,9 +13,8 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
-from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
+from graphveil.methods.estimator import Inputs, NodeClassifier, degree_bound_of_features
 from graphveil.methods.networks import normalize_rows
-from graphveil.privacy.levels import Node
 from graphveil.privacy.plan import Plan
 
 
@@ -48,9 +47,7 @@ class DPSAGE(NodeClassifier):
 
     def _degree_bound(self, plan: Plan) -> int | None:
         del plan
-        if not needs_degree_bound(self.level):
-            return None
-        return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
+        return degree_bound_of_features(self.level, self.max_degree)
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         X = self._unit_rows(data.features)

@@ -770,9 +770,11 @@ def check_declared_edges(facts: PublicFacts, stored: int) -> None:
         raise InvalidInput("public_edges", facts.edges, "the graph has more stored edges than this declared bound")
 
 
-def needs_degree_bound(level: Level) -> bool:
-    """Whether a method that aggregates features needs a promise on degrees here."""
-    return isinstance(level, KNeighbor | Node)
+def degree_bound_of_features(level: Level, max_degree: int | None) -> int | None:
+    """The promise on degrees that a method relies on which aggregates features; None where it needs none."""
+    if isinstance(level, Node):
+        return level.max_degree
+    return max_degree if isinstance(level, KNeighbor) else None
 
 
 def _index(nodes: Any, count: int) -> torch.Tensor:

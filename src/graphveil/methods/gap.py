@@ -11,10 +11,9 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
-from graphveil.methods.estimator import Inputs, NodeClassifier, needs_degree_bound
+from graphveil.methods.estimator import Inputs, NodeClassifier, degree_bound_of_features
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.plans import Settings
-from graphveil.privacy.levels import Node
 from graphveil.privacy.plan import Plan
 
 
@@ -44,9 +43,7 @@ class GAP(NodeClassifier):
 
     def _degree_bound(self, plan: Plan) -> int | None:
         del plan
-        if not needs_degree_bound(self.level):
-            return None
-        return self.level.max_degree if isinstance(self.level, Node) else self.max_degree
+        return degree_bound_of_features(self.level, self.max_degree)
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         self._encoded: torch.Tensor | None = self._encode(data, ledger)
