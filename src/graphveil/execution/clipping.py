@@ -22,7 +22,7 @@ from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.exact import EXACT, INWARD, Arithmetic, input_scales, on_steps
+from graphveil.execution.exact import EXACT, INWARD, Arithmetic, Scratch, input_scales, on_steps
 from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, TransposedSums
 from graphveil.privacy.lattice import GradientLattice
 
@@ -72,6 +72,7 @@ class ClippedSums:
         self.lattice = GradientLattice(clip, max(1, most_rows))
         self._inputs = WeakIdKeyDictionary()
         self._room = _KEPT_IN_DOUBLE
+        self._scratch = Scratch()
         self._sparse: dict[Layer, TransposedSums] = {}
 
     @torch.no_grad()
@@ -90,7 +91,7 @@ class ClippedSums:
             if isinstance(taken.rows, SparseRows):
                 sums[id(call.layer.weight)] = self._arithmetic.transposed_product(taken.rows, outputs)
             else:
-                self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows)
+                self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows, self._scratch)
         return list(sums.values())
 
     @torch.no_grad()
@@ -118,7 +119,7 @@ class ClippedSums:
                         self._sparse[call.layer] = taken.rows.transposed_sums(self._arithmetic.product)
                     self._sparse[call.layer].add(taken.rows, outputs)
                 else:
-                    self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows)
+                    self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows, self._scratch)
         for layer, sparse in self._sparse.items():
             sums[id(layer.weight)] = sparse.weight_sum()
         return list(sums.values())
@@ -161,8 +162,10 @@ class ClippedSums:
             usable &= each.usable
         usable &= squared.isfinite()
         scale = (self._clip * INWARD / squared.sqrt_().clamp_min_(1e-300)).clamp_(max=1.0)
+        # Nobody else reads a gradient, unless two layers share it: new memory costs more than the rounding.
+        places = [gradient.data_ptr() for gradient in gradients]
         return [
-            (call, each, self._outputs(each, gradient, scale, usable))
+            (call, each, self._outputs(each, gradient, scale, usable, in_place=places.count(gradient.data_ptr()) == 1))
             for call, each, gradient in zip(calls, taken, gradients, strict=True)
         ]
 
@@ -193,10 +196,11 @@ class ClippedSums:
         return taken
 
     def _outputs(
-        self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor
+        self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor, *, in_place: bool
     ) -> torch.Tensor:
         steps = self.lattice.step * 2.0**self.lattice.input_bits / taken.scales
-        return _without(on_steps(gradient, steps, scale), usable & (scale / steps).float().isfinite())
+        rounded = on_steps(gradient, steps, scale, in_place=in_place)
+        return _without(rounded, usable & (scale / steps).float().isfinite())
 
 
 def _without(rows: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:

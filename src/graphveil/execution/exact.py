@@ -24,6 +24,22 @@ _LONGEST_INPUT = 2.0**60
 _SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
 
 
+class Scratch:
+    """Memory for a few rows in float64, kept between calls: new memory costs more than the conversion."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, int], torch.Tensor] = {}
+
+    def double(self, name: str, rows: torch.Tensor) -> torch.Tensor:
+        """These rows in float64; valid until the next call with this name."""
+        if rows.dtype == torch.float64:
+            return rows
+        key = name, rows.shape[1]
+        if key not in self._kept:
+            self._kept[key] = torch.empty(_ROWS_AT_ONCE, rows.shape[1], dtype=torch.float64, device=rows.device)
+        return self._kept[key][: len(rows)].copy_(rows)
+
+
 class Arithmetic:
     """How the sums are made that a mechanism releases.
 
@@ -69,10 +85,10 @@ class Arithmetic:
         """rows^T @ table in float64, likewise."""
         return rows.exact_transposed_times(table)
 
-    def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor) -> None:
-        """total += outputs^T @ inputs, for factors on a `lattice.GradientLattice`."""
+    def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, scratch: Scratch) -> None:
+        """Add outputs^T @ inputs to `total`, for factors on a `lattice.GradientLattice`."""
         for some, others in zip(outputs.split(_ROWS_AT_ONCE), inputs.split(_ROWS_AT_ONCE), strict=True):
-            total.addmm_(some.double().T, others.double())
+            total.addmm_(scratch.double("outputs", some).T, scratch.double("inputs", others))
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         """The sum of rows that are on a lattice."""
@@ -93,7 +109,9 @@ def input_scales(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ldexp(torch.ones_like(lengths), exponents), usable
 
 
-def on_steps(rows: torch.Tensor, steps: torch.Tensor, scales: torch.Tensor | None = None) -> torch.Tensor:
+def on_steps(
+    rows: torch.Tensor, steps: torch.Tensor, scales: torch.Tensor | None = None, *, in_place: bool = False
+) -> torch.Tensor:
     """float32 rows, each rounded towards zero to multiples of its own step, a power of two; after scaling, if asked."""
     factors = 1 / steps if scales is None else scales / steps
-    return rounded_rows(rows, factors.float(), steps.float())
+    return rounded_rows(rows, factors.float(), steps.float(), in_place=in_place)

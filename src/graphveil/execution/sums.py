@@ -19,10 +19,12 @@ import torch
 _WORTH_A_THREAD = 50_000
 
 
-def rounded_rows(rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor) -> torch.Tensor:
+def rounded_rows(
+    rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor, *, in_place: bool = False
+) -> torch.Tensor:
     """Row r of the result is row r times factors[r], rounded towards zero to an integer, times steps[r].
 
-    All in float32; steps are powers of two.
+    All in float32; steps are powers of two. With `in_place` the rows may be overwritten.
     """
     assert rows.dtype == factors.dtype == steps.dtype == torch.float32
     library = compiled_library() if rows.device.type == "cpu" else None
@@ -31,7 +33,7 @@ def rounded_rows(rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor)
         return scaled.abs().floor_().copysign_(scaled).mul_(steps[:, None])
     rows, factors, steps = rows.contiguous(), factors.contiguous(), steps.contiguous()
     assert factors.shape == steps.shape == (len(rows),)
-    out = torch.empty_like(rows)
+    out = rows if in_place else torch.empty_like(rows)
     width = rows.shape[1]
     threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
     cuts = [len(rows) * part // threads for part in range(threads + 1)]
