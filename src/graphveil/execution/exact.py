@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch
 
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.execution.sums import rounded_rows
+from graphveil.execution.sums import column_sums, rounded_rows, row_lengths
 from graphveil.privacy.lattice import table_step
 
 # A row is shortened to a little less than its bound, which covers the rounding of its length and of the scaling.
@@ -52,7 +52,7 @@ class Arithmetic:
         """The norm of each row, in float64: its relative error is below 1e-9 for up to 2^20 columns."""
         if isinstance(rows, SparseRows):
             return rows.squared_norms.sqrt()
-        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+        return row_lengths(rows)
 
     def table(self, rows: torch.Tensor, norm: float, terms: int, *, stretch: bool = False) -> torch.Tensor:
         """Rows of norm at most `norm` on the lattice of `lattice.table_step`, in float32.
@@ -92,7 +92,7 @@ class Arithmetic:
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         """The sum of rows that are on a lattice."""
-        return rows.sum(0, dtype=torch.float64)
+        return column_sums(rows)
 
 
 EXACT = Arithmetic()

@@ -13,6 +13,23 @@
 #define FOR_EACH_PROCESSOR
 #endif
 
+/* out[r] = sum of the squares of row r, in double. Sixteen sums side by side, then one of the rest. */
+FOR_EACH_PROCESSOR void graphveil_row_squares(const float *rows, size_t width, size_t first, size_t last, double *out) {
+    for (size_t row = first; row < last; row++) {
+        const float *entry = rows + row * width;
+        double sums[16] = {0}, total = 0;
+        size_t k = 0;
+        for (; k + 16 <= width; k += 16)
+            for (size_t j = 0; j < 16; j++)
+                sums[j] += (double)entry[k + j] * (double)entry[k + j];
+        for (; k < width; k++)
+            total += (double)entry[k] * (double)entry[k];
+        for (size_t j = 0; j < 16; j++)
+            total += sums[j];
+        out[row] = total;
+    }
+}
+
 /* out[r] = truncate(rows[r] * factors[r]) * steps[r], towards zero; every step is a power of two. From 2^23 on floats are
  * integers, which a conversion to integers and back would not keep. */
 FOR_EACH_PROCESSOR void graphveil_round_rows(const float *rows, const float *factors, const float *steps, size_t width,

@@ -19,6 +19,18 @@ import torch
 _WORTH_A_THREAD = 50_000
 
 
+def row_lengths(rows: torch.Tensor) -> torch.Tensor:
+    """The norm of each row of a float32 or float64 tensor, in float64."""
+    library = compiled_library() if rows.device.type == "cpu" and rows.dtype == torch.float32 else None
+    if library is None:
+        return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    rows = rows.contiguous()
+    out = torch.empty(len(rows), dtype=torch.float64)
+    where = rows.data_ptr(), rows.shape[1]
+    _together(lambda first, last: library.graphveil_row_squares(*where, first, last, out.data_ptr()), _cuts(rows))
+    return out.sqrt_()
+
+
 def rounded_rows(
     rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor, *, in_place: bool = False
 ) -> torch.Tensor:
@@ -35,10 +47,8 @@ def rounded_rows(
     assert factors.shape == steps.shape == (len(rows),)
     out = rows if in_place else torch.empty_like(rows)
     width = rows.shape[1]
-    threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
-    cuts = [len(rows) * part // threads for part in range(threads + 1)]
     where = rows.data_ptr(), factors.data_ptr(), steps.data_ptr(), width
-    _together(lambda first, last: library.graphveil_round_rows(*where, first, last, out.data_ptr()), cuts)
+    _together(lambda first, last: library.graphveil_round_rows(*where, first, last, out.data_ptr()), _cuts(rows))
     return out
 
 
@@ -68,6 +78,13 @@ def row_sums(
     entries = None if values is None else values.contiguous()
     _by_library(library, starts.contiguous(), columns.contiguous(), entries, table.contiguous(), out)
     return out
+
+
+def column_sums(rows: torch.Tensor) -> torch.Tensor:
+    """The sum of all rows of a float32 tensor, in float64."""
+    everyone = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
+    starts = torch.tensor([0, len(rows)], dtype=torch.int32, device=rows.device)
+    return row_sums(starts, everyone, None, rows)[0]
 
 
 def _by_torch(
@@ -112,6 +129,12 @@ def _by_library(
     _together(some, [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1])
 
 
+def _cuts(rows: torch.Tensor) -> list[int]:
+    """As many rows for each thread that is worth waking."""
+    threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
+    return [len(rows) * part // threads for part in range(threads + 1)]
+
+
 def _together(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
     """Call `work` on each piece between two cuts, on several threads; the first piece on this one."""
     helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
@@ -131,6 +154,8 @@ def load(path: str) -> ctypes.CDLL:
     """`sums.c` as a shared library, with the types of its functions."""
     library = ctypes.CDLL(path)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
+    library.graphveil_row_squares.argtypes = (pointer, size, size, size, pointer)
+    library.graphveil_row_squares.restype = None
     library.graphveil_round_rows.argtypes = (pointer, pointer, pointer, size, size, size, pointer)
     library.graphveil_round_rows.restype = None
     for run in (library.graphveil_row_sums_32, library.graphveil_row_sums_64):
