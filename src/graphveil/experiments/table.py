@@ -32,6 +32,10 @@ class Row:
     method: str
     cells: Mapping[str, Cell]
 
+    def is_questioned(self, cell: Cell) -> bool:
+        """Whether the paper obtained its figure without effective noise: its private DPDGC rows."""
+        return cell.paper is not None and self.block != "none" and self.method.startswith("dpdgc")
+
 
 @dataclass(frozen=True)
 class Table:
@@ -41,6 +45,11 @@ class Table:
     heading: str
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def has_questioned_figures(self) -> bool:
+        """Whether one of the paper's figures here was obtained without effective noise."""
+        return any(row.is_questioned(cell) for row in self.rows for cell in row.cells.values())
 
 
 @dataclass(frozen=True)

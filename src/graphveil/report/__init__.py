@@ -1,4 +1,4 @@
-"""Results as one page that opens from disk: tables, figures and certificates of experiments, or of a single run.
+"""Reports: tables, figures and certificates of experiments, or of a single run, as one page that opens from disk.
 
 Nothing here computes a result; everything is read from what `graphveil bench` and `graphveil train --out` wrote.
 """

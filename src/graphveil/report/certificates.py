@@ -1,7 +1,7 @@
-"""Certificates for people: headings, sentences and lists, each certificate and each sentence kept once.
+"""Certificates on a page: headings, sentences and lists.
 
-Runs that differ only in their seed share one certificate, and certificates share most of their sentences: thousands of
-runs fit in a page that opens at once.
+Runs that differ only in their seed share one certificate, and certificates share most of their sentences. A page stores
+each of them once, so that thousands of runs fit in a file that opens quickly.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import Any, Literal
 
 from graphveil.errors import InvalidInput
 from graphveil.privacy.certificate import Certificate
-from graphveil.report.markup import Html, element, plain, together
+from graphveil.report.document import Html, element, plain, together
 
-# A heading, a sentence, an item of a list: the kinds that page.js knows.
+# "h" a heading, "p" a sentence, "i" an item of a list: page.js knows the same letters.
 Kind = Literal["h", "p", "i"]
 Block = tuple[Kind, str]
 
 
 def blocks(certificate: Certificate) -> list[Block]:
-    """The certificate's own text, cut into headings, sentences and items."""
-    # The first line is its title, which the page has a place for.
+    """The text of a certificate without its title, divided into headings, sentences and items."""
     lines = [line for line in str(certificate).splitlines()[1:] if line.strip()]
-    found: list[Block] = []
+    divided: list[Block] = []
     for line, after in zip(lines, [*lines[1:], ""], strict=True):
         if line.startswith("  - "):
-            found.append(("i", plain(line[4:])))
+            divided.append(("i", plain(line[4:])))
         else:
             heads_a_list = not line.startswith(" ") and after.startswith("  ")
-            found.append(("h" if heads_a_list else "p", plain(line.strip())))
-    return found
+            divided.append(("h" if heads_a_list else "p", plain(line.strip())))
+    return divided
 
 
 def as_html(certificate: Certificate) -> Html:
@@ -48,7 +47,7 @@ def as_html(certificate: Certificate) -> Html:
 
 
 class Collection:
-    """Certificates of many runs, numbered; equal ones have one number."""
+    """The certificates of many runs, numbered; equal certificates have the same number."""
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
@@ -57,7 +56,11 @@ class Collection:
         self.certificates: list[Certificate] = []
 
     def add(self, record: Mapping[str, Any]) -> int | None:
-        """The number of this run's certificate; None if the run has none."""
+        """The number of a run's certificate, or None if the run has none.
+
+        Raises:
+            InvalidInput: If it cannot be read.
+        """
         data = record.get("certificate")
         if data is None:
             return None
@@ -65,28 +68,28 @@ class Collection:
         if text not in self._numbers:
             try:
                 certificate = Certificate.from_json(text)
-                found = blocks(certificate)
+                divided = blocks(certificate)
             except InvalidInput as error:
                 raise InvalidInput("run", record["key"], f"its certificate cannot be read: {error}") from None
             self._numbers[text] = len(self._texts)
-            self._texts.append([self._lines.setdefault(block, len(self._lines)) for block in found])
+            self._texts.append([self._lines.setdefault(block, len(self._lines)) for block in divided])
             self.certificates.append(certificate)
         return self._numbers[text]
 
     def to_data(self) -> dict[str, Any]:
-        """What page.js builds certificates from: all lines, and for each certificate the lines that it has."""
+        """What page.js needs: all lines, and for each certificate the numbers of its lines."""
         return {"lines": list(self._lines), "certificates": self._texts}
 
 
 def spent(certificates: Iterable[Certificate]) -> str:
-    """Epsilon and delta of certificates that belong together, the largest of each.
+    """The largest epsilon and the largest delta of some certificates, as words.
 
     >>> spent([])
     ''
     """
-    found = list(certificates)
-    if not found:
+    given = list(certificates)
+    if not given:
         return ""
-    epsilon = max(certificate.epsilon for certificate in found)
-    delta = max(certificate.delta for certificate in found)
+    epsilon = max(certificate.epsilon for certificate in given)
+    delta = max(certificate.delta for certificate in given)
     return "no guarantee" if epsilon == float("inf") else f"certified epsilon {epsilon:.4g} at delta {delta:.3g}"

@@ -1,4 +1,4 @@
-"""What there is to draw, as data: a chart is made only where the runs have something to compare."""
+"""Charts as data: what there is to draw. A chart is made only where there is something to compare."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from graphveil.evaluation.calibration import Evaluation
 from graphveil.evaluation.intervals import bootstrap
 from graphveil.experiments.spec import Axis
 from graphveil.experiments.summary import Results
@@ -19,7 +20,16 @@ Scale = Literal["linear", "log"]
 
 @dataclass(frozen=True)
 class Point:
-    """A mean of `count` values and its interval; `what` says which point it is where x alone does not."""
+    """A mean and its interval.
+
+    Args:
+        x: Its place on the horizontal axis.
+        mean: The mean.
+        low: The lower end of the interval.
+        high: The upper end of the interval.
+        count: How many values the mean is of.
+        what: Which point it is, where x alone does not say it.
+    """
 
     x: float
     mean: float
@@ -31,7 +41,15 @@ class Point:
 
 @dataclass(frozen=True)
 class Series:
-    """Points that belong together. `hollow` ones were trained without noise; a `level_line` holds at every x."""
+    """Points that belong together.
+
+    Args:
+        label: Its name in the legend.
+        method: The method, which decides the colour.
+        points: The points, by x.
+        hollow: Whether points are drawn hollow: they were trained without noise.
+        level_line: Whether its only point holds at every x, and is drawn as a horizontal line.
+    """
 
     label: str
     method: str
@@ -42,7 +60,20 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """One figure. `kind` groups charts that show the same thing on different graphs; `name` is its file's."""
+    """One figure.
+
+    Args:
+        kind: What it shows; charts of different graphs may have the same kind.
+        name: The name of its file.
+        title: What distinguishes it from others of its kind.
+        x_label: What the horizontal axis shows.
+        y_label: What the vertical axis shows.
+        series: The series.
+        scale: The scale of the horizontal axis.
+        joined: Whether the points of a series are joined by a line.
+        diagonal: Whether the line y = x is drawn.
+        counted: What the count of a point counts.
+    """
 
     kind: str
     name: str
@@ -56,7 +87,7 @@ class Chart:
     counted: str = "runs"
 
     def numbers(self) -> list[list[str]]:
-        """Every point as text: its series, what it is, x, mean, interval, and how many runs it stands for."""
+        """Every point as text: its series, what it is, x, mean, interval and count."""
         return [
             [
                 series.label,
@@ -71,7 +102,7 @@ class Chart:
         ]
 
     def describe(self) -> str:
-        """What someone who cannot see the figure should know of it."""
+        """The figure in words, for those who cannot see it."""
         lines = [f"{self.y_label} against {self.x_label}."]
         for series in self.series:
             ends = series.points[0], series.points[-1]
@@ -84,7 +115,15 @@ class Chart:
 
 
 def charts_of(results: Results) -> list[Chart]:
-    """The charts of one experiment: the sweep that it is about, or whichever its runs have, and the time they took."""
+    """The charts of one experiment.
+
+    Args:
+        results: The experiment.
+
+    Returns:
+        Accuracy against what the experiment varies, or against everything that its runs happen to vary, and against
+        the time they took. The list is empty if there is nothing to compare.
+    """
     axis: Axis = results.calls[-1]["axis"]
     axes: tuple[Axis, ...] = ("epsilon", "k", "phi") if axis == "graph" else (axis,)
     charts = [chart for each in axes for chart in _curves(results, each)]
@@ -97,7 +136,7 @@ def _curves(results: Results, axis: Axis) -> Iterable[Chart]:
         rows = [row for row in table.rows if len(_swept(row, axis)) > 1]
         if not rows:
             continue
-        # Without privacy there is no epsilon: that accuracy is a line to compare the curve with.
+        # Without privacy there is no epsilon: that accuracy is drawn as a horizontal line.
         lines = [row for row in table.rows if axis == "epsilon" and "none" in row.cells]
         blocks = {row.block for row in (*rows, *lines)}
         series = [Series(_label(row, blocks), row.method, _swept(row, axis), row.block == "none") for row in rows]
@@ -118,7 +157,7 @@ def _curves(results: Results, axis: Axis) -> Iterable[Chart]:
 
 
 def _swept(row: Row, axis: Axis) -> tuple[Point, ...]:
-    """The points of a row's curve: none for levels that do not have what is swept."""
+    """The points of a row's curve; none for levels without the parameter that varies."""
     if axis == "k" and not row.block.startswith("N_k"):
         return ()
     numbers = {column: cell for column, cell in row.cells.items() if _is_number(column)}
@@ -128,10 +167,10 @@ def _swept(row: Row, axis: Axis) -> tuple[Point, ...]:
 def _times(results: Results) -> Iterable[Chart]:
     """Accuracy against seconds, one chart for each graph: filled points are private, hollow ones are not."""
     records = [r for r in results.records if r["status"] == "done" and r["test_accuracy"] is not None]
-    found: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
+    by_graph: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
     for record, place in zip(records, placed_results(records, "graph"), strict=True):
-        found[place.column][place.method, place.block].append((record["seconds"], 100 * place.accuracy))
-    for graph, cells in found.items():
+        by_graph[place.column][place.method, place.block].append((record["seconds"], 100 * place.accuracy))
+    for graph, cells in by_graph.items():
         points: dict[tuple[str, bool], list[Point]] = defaultdict(list)
         for (method, block), pairs in cells.items():
             seconds, accuracy = zip(*pairs, strict=True)
@@ -156,6 +195,24 @@ def _times(results: Results) -> Iterable[Chart]:
         )
 
 
+def calibration_chart(evaluation: Evaluation) -> Chart:
+    """How often a model is right, against how sure it says it is."""
+    points = tuple(
+        Point(100 * b.confidence, 100 * b.accuracy, 100 * b.interval[0], 100 * b.interval[1], b.count)
+        for b in evaluation.bins
+    )
+    return Chart(
+        kind="Calibration",
+        name="calibration",
+        title="Reliability diagram",
+        x_label="mean confidence (%)",
+        y_label="accuracy (%)",
+        series=(Series("test nodes", "dpdgc", points),),
+        diagonal=True,
+        counted="nodes",
+    )
+
+
 def _label(row: Row, blocks: set[str]) -> str:
     return row.method if len(blocks) == 1 else f"{row.method}, {row.block}"
 
@@ -170,5 +227,5 @@ def _is_number(text: str) -> bool:
 
 
 def _file_name(*words: str) -> str:
-    """A name that is safe on every file system, whatever a graph is called."""
+    """A name that every file system accepts, whatever a graph is called."""
     return "-".join(re.sub(r"[^A-Za-z0-9_.]+", "-", word).strip("-.")[:60] for word in words if word) or "figure"

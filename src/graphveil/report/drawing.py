@@ -1,12 +1,13 @@
-"""Charts as pictures, by matplotlib: SVG that takes the page's colours and fonts, and files for elsewhere."""
+"""Charts as pictures, by matplotlib: SVG inside a page, which follows its colours and fonts, or SVG and PNG files."""
 
 from __future__ import annotations
 
 import math
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -17,9 +18,20 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from graphveil.report.charts import Chart, Series
-from graphveil.report.markup import Html, element, plain
-from graphveil.report.palette import GRID, INK, MUTED, PAPER, THEMED, Look, looks
+from graphveil.report.document import GRID, INK, MUTED, PAPER, SERIES, Html, element, plain, simple_table
 
+# Series differ in colour, and in print by marker and dashes.
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_DASHES = ((0, ()), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
+_METHODS = ("dpdgc", "gap", "mlp", "sage", "randedge", "dp-sage", "auto")
+# Inside a page the colours of a drawing are replaced by the page's own, which follow its theme.
+_THEMED = {
+    INK: "currentColor",
+    MUTED: "var(--muted)",
+    GRID: "var(--line)",
+    PAPER: "var(--card)",
+    **{colour: f"var(--series-{index})" for index, colour in enumerate(SERIES)},
+}
 # Inches.
 _WIDTH, _PLOT_HEIGHT = 4.7, 2.3
 _BELOW, _ROW, _TITLE = 0.54, 0.185, 0.34
@@ -43,14 +55,38 @@ _STYLE = {
 }
 
 
+@dataclass(frozen=True)
+class Look:
+    """How a series is drawn."""
+
+    colour: str
+    marker: str
+    dashes: tuple[float, tuple[float, ...]]
+
+
+def figure_html(chart: Chart, number: int) -> Html:
+    """A chart on a page, with its caption and a table of its numbers; `number` is unique on the page."""
+    caption = element("figcaption", chart.kind, element("span", f" · {chart.title}"))
+    return element("figure", caption, inline_svg(chart, number), _numbers(chart))
+
+
+def _numbers(chart: Chart) -> Html:
+    numbers = chart.numbers()
+    named = any(what for _, what, *_ in numbers)
+    rows = [[label, *([what] if named else []), *values] for label, what, *values in numbers]
+    level = ["level"] if named else []
+    table = simple_table(["series", *level, chart.x_label, chart.y_label, "interval", chart.counted], rows, chart.title)
+    return element("details", element("summary", "The numbers"), table, class_="numbers")
+
+
 def inline_svg(chart: Chart, number: int) -> Html:
-    """The chart for a page: colours by the page's theme, a title and a description for those who cannot see it."""
+    """The chart inside a page: in the page's colours, with a title and a description for those who cannot see it."""
     with _style():
         drawn = _svg(chart, titled=False)
     body = drawn[drawn.index("<defs") : drawn.rindex("</svg>")]
     body = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->|\n\s*", "", body, flags=re.DOTALL)
     used = set(re.findall(r"#([\w-]+)", body))
-    # Only inside tags: what is written between them is text, and may look like anything.
+    # Only tags are changed: the text between them may contain anything.
     body = re.sub(r"<[^>]+>", lambda tag: _themed(tag[0], used, number), body)
     box = re.search(r'viewBox="([^"]+)"', drawn)
     assert box is not None
@@ -67,12 +103,12 @@ def inline_svg(chart: Chart, number: int) -> Html:
 def _themed(tag: str, used: set[str], number: int) -> str:
     """A tag with the page's colours and font, and with ids that are unique on the page."""
     # A tenth of a point is finer than any screen.
-    tag = re.sub(r"-?\d+\.\d{2,}", lambda found: f"{float(found[0]):.1f}".removesuffix(".0"), tag)
+    tag = re.sub(r"-?\d+\.\d{2,}", lambda digits: f"{float(digits[0]):.1f}".removesuffix(".0"), tag)
     tag = re.sub(r"font: ([\d.]+)px [^;\"]*", r"font-size: \1px", tag)
     tag = re.sub(r" font-family: [^;\"]*;| transform=\"rotate\(-?0 [^\"]*\"", "", tag)
-    tag = re.sub(r' id="([^"]+)"', lambda found: f' id="c{number}-{found[1]}"' if found[1] in used else "", tag)
+    tag = re.sub(r' id="([^"]+)"', lambda name: f' id="c{number}-{name[1]}"' if name[1] in used else "", tag)
     tag = re.sub(r'(url\(|href=")#', rf"\1#c{number}-", tag)
-    for colour, variable in THEMED.items():
+    for colour, variable in _THEMED.items():
         tag = tag.replace(colour, variable)
     return tag
 
@@ -104,7 +140,7 @@ def _svg(chart: Chart, *, titled: bool) -> str:
 
 
 def _draw(chart: Chart, *, titled: bool) -> Figure:
-    """The plot keeps its size: what stands below and above it makes the figure taller."""
+    """A figure whose plot has a fixed size: a legend or a title makes the figure taller."""
     columns = 3 if max(len(series.label) for series in chart.series) < 16 else 2
     rows = -(-len(chart.series) // columns) if len(chart.series) > 1 else 0
     below, above = _BELOW + _ROW * rows, _TITLE if titled else 0.08
@@ -112,7 +148,7 @@ def _draw(chart: Chart, *, titled: bool) -> Figure:
     figure = Figure(figsize=(_WIDTH, height), dpi=160, facecolor=PAPER if titled else "none")
     figure.subplots_adjust(left=0.14, right=0.985, bottom=below / height, top=1 - above / height)
     axes = figure.add_subplot(facecolor="none")
-    for series, look in zip(chart.series, looks([(line.method, line.hollow) for line in chart.series]), strict=True):
+    for series, look in zip(chart.series, _looks([(line.method, line.hollow) for line in chart.series]), strict=True):
         _plot(axes, chart, series, look)
     if chart.diagonal:
         axes.axline((0, 0), slope=1, color=MUTED, linewidth=0.8, linestyle=(0, (4, 3)))
@@ -124,13 +160,29 @@ def _draw(chart: Chart, *, titled: bool) -> Figure:
     axes.set_xlabel(chart.x_label)
     axes.set_ylabel(chart.y_label)
     if titled:
-        # Names are a user's: a dollar sign in one starts no formula.
+        # A user's name may contain a dollar sign, which must not start a formula.
         axes.set_title(_short(f"{chart.kind}: {chart.title}", 70), loc="left", fontsize=10, parse_math=False)
     if rows:
         legend = figure.legend(loc="lower left", ncols=columns, frameon=False, fontsize=9, handlelength=2.2)
         for text in legend.get_texts():
             text.set_parse_math(False)
     return figure
+
+
+def _looks(series: Sequence[tuple[str, bool]]) -> list[Look]:
+    """One look for each series, which is given by its method and whether its points are hollow.
+
+    A method looks the same in every figure, unless a figure has several curves of it.
+    """
+    told_apart = len(set(series)) == len(series) and all(method in _METHODS for method, _ in series)
+    places = [_METHODS.index(method) for method, _ in series] if told_apart else range(len(series))
+    return [_look(place) for place in places]
+
+
+def _look(place: int) -> Look:
+    turn = place // len(SERIES)
+    colour, marker = SERIES[place % len(SERIES)], _MARKERS[(place + turn) % len(_MARKERS)]
+    return Look(colour, marker, _DASHES[turn % len(_DASHES)])
 
 
 def _plot(axes: Any, chart: Chart, series: Series, look: Look) -> None:

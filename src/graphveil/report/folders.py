@@ -1,4 +1,4 @@
-"""What a folder holds: experiments of `graphveil bench`, in it or below it, or a single run of `graphveil train`."""
+"""Reads the folder of a report: experiments of `graphveil bench`, in it or below it, or a run of `graphveil train`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,20 @@ from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict
 
 METRICS, CERTIFICATE = "metrics.json", "certificate.json"
+FOR_THE_OWNER = (
+    "Accuracy, confusion matrix and calibration are computed from labels that the certificate does not cover. They are "
+    "for the owner of the data: publishing them spends privacy that nobody has counted."
+)
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One experiment and the folder it was found in, seen from the folder that was asked for."""
+    """One experiment of a folder.
+
+    Args:
+        place: The folder that holds it, relative to the folder of the report.
+        results: Its runs.
+    """
 
     place: str
     results: Results
@@ -30,7 +39,13 @@ class Experiment:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """What `graphveil train --out` wrote."""
+    """A run that `graphveil train --out` wrote.
+
+    Args:
+        metrics: Its scores, and the command that made it.
+        certificate: Its certificate.
+        evaluation: The confusion matrix and the calibration, if there were test nodes.
+    """
 
     metrics: Mapping[str, Any]
     certificate: Certificate
@@ -38,23 +53,33 @@ class RunFolder:
 
 
 def read_folder(folder: Path) -> list[Experiment] | RunFolder:
-    """The experiments in a folder and below it, or the single run that it holds."""
+    """Read what a report is about.
+
+    Args:
+        folder: A folder with results.
+
+    Returns:
+        All experiments in the folder and below it, the paper's first; or the single run that it holds.
+
+    Raises:
+        InvalidInput: If there is no such folder, it holds no results, or they are damaged.
+    """
     if not folder.is_dir():
         raise InvalidInput("folder", str(folder), "there is no such folder")
     if (folder / METRICS).is_file():
         return _read_run(folder)
-    found = [
+    experiments = [
         Experiment(os.path.relpath(place, folder), results)
         for place in _result_folders(folder)
         for results in _read_checked(place)
     ]
-    if not found:
+    if not experiments:
         raise InvalidInput("folder", str(folder), "holds no results of graphveil bench or graphveil train --out")
-    return sorted(found, key=_place_in_report)
+    return sorted(experiments, key=_place_in_report)
 
 
 def _place_in_report(experiment: Experiment) -> tuple[int, bool]:
-    """The paper's experiments in its order, then others; tables before the figures that go into one of their cells."""
+    """The paper's experiments in its order, then others; tables before figures."""
     last, known = experiment.results.calls[-1], list(SPECS)
     return known.index(last["spec"]) if last["spec"] in known else len(known), last["axis"] != "graph"
 
@@ -69,24 +94,24 @@ def _result_folders(folder: Path) -> list[Path]:
 
 
 def _read_checked(place: Path) -> list[Results]:
-    """The results of a folder; a line that is JSON but not a record is named instead of failing somewhere else."""
+    """The results of a folder; a line that is not the record of a run is an error that names it."""
     try:
-        found = read_results(place)
+        experiments = read_results(place)
     except (KeyError, TypeError) as error:
         raise InvalidInput(str(place / CALLS), str(error), "is missing or has the wrong form") from None
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput("folder", str(place), f"cannot be read: {error}") from None
-    for results in found:
+    for results in experiments:
         for record in results.records:
             try:
                 _check(record)
             except (KeyError, TypeError, AttributeError, ValueError, InvalidInput) as error:
                 raise InvalidInput(str(place / RUNS), record["key"], f"is not the record of a run: {error}") from None
-    return found
+    return experiments
 
 
 def _check(record: Mapping[str, Any]) -> None:
-    """Read everything once that a report needs, so that nothing is missing halfway through."""
+    """Read every field that a report needs; a missing one raises here, before anything is written."""
     run = record["run"]
     level_from_dict(run["level"])
     float(0 if run["epsilon"] is None else run["epsilon"])

@@ -50,11 +50,11 @@
     if (!cell.open || !cell.dataset || cell.dataset.cell === undefined || cell.dataset.built) return;
     cell.dataset.built = "yes";
     data = data || JSON.parse(holder.textContent);
-    const found = data.cells[Number(cell.dataset.cell)];
-    cell.append(table(found.runs));
-    for (const number of found.certificates) cell.append(certificate(number));
-    if (!found.certificates.length) cell.append(make("p", "No certificate was recorded."));
+    const shown = data.cells[Number(cell.dataset.cell)];
+    cell.append(table(shown.runs));
+    for (const number of shown.certificates) cell.append(certificate(number));
+    if (!shown.certificates.length) cell.append(make("p", "No certificate was recorded."));
   };
-  // A toggle does not bubble, but it can be caught on its way down.
+  // A toggle event does not bubble; the third argument catches it on its way down.
   document.addEventListener("toggle", open, true);
 })();

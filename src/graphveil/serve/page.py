@@ -8,8 +8,7 @@ from importlib import resources
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.report.certificates import as_html
-from graphveil.report.markup import Html, element
-from graphveil.report.page import document, note, section
+from graphveil.report.document import Html, document, element, note, section
 
 
 def person_page(certificate: Certificate, epsilon_spent: float) -> tuple[str, str]:

@@ -1,0 +1,57 @@
+import pytest
+
+from graphveil.errors import InvalidInput
+from graphveil.experiments import SPECS
+from graphveil.report import write_report
+from support.results import write_results
+
+
+def test_markdown(results_folder):
+    (path,) = write_report(results_folder, "markdown")
+    text = path.read_text()
+    assert path.name == "report.md"
+    assert "## Table 2" in text
+    assert "released without noise" in text
+    assert "### Accuracy against seconds: cora" in text
+    assert text.count("PRIVACY CERTIFICATE") == 7
+
+
+def test_a_run_in_other_formats(run_folder):
+    assert "## Confusion matrix" in write_report(run_folder, "markdown")[0].read_text()
+    assert [path.name for path in write_report(run_folder, "png")] == ["calibration.png"]
+
+
+@pytest.mark.slow
+def test_figures_as_files(results_folder):
+    names = {"table2-k-cora", "table2-k-photo", "table2-seconds-cora", "table2-seconds-photo"}
+    drawn = write_report(results_folder, "svg")
+    assert {path.stem for path in drawn} == names
+    assert all(path.parent == results_folder / "figures" and "<svg" in path.read_text() for path in drawn)
+    painted = write_report(results_folder, "png", results_folder / "elsewhere")
+    assert {path.stem for path in painted} == names
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in painted)
+    # The same results make the same files.
+    before = [path.read_bytes() for path in drawn]
+    assert [path.read_bytes() for path in write_report(results_folder, "svg")] == before
+
+
+def test_nothing_to_draw(tmp_path):
+    spec = SPECS["table2"].narrowed(methods=["mlp"], levels=["none"], seeds=1)
+    write_results(tmp_path, spec)
+    with pytest.raises(InvalidInput, match="nothing to draw"):
+        write_report(tmp_path, "svg")
+    assert not (tmp_path / "figures").exists()
+
+
+def test_a_report_that_cannot_be_written_leaves_the_old_one(results_folder, monkeypatch):
+    (path,) = write_report(results_folder)
+    before = path.read_text()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
+    with pytest.raises(InvalidInput, match="No space left"):
+        write_report(results_folder)
+    assert path.read_text() == before
+    assert {p.name for p in results_folder.iterdir()} == {"calls.jsonl", "runs.jsonl", "report.html"}
