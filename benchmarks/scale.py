@@ -132,7 +132,7 @@ def _notes() -> list[str]:
 
 
 def measure_reading(folder: Path, mmap: bool) -> Reading:
-    import graphveil.graph.tables  # noqa: F401 (loads Arrow before the clock starts)
+    import graphveil.graph.io.tables  # noqa: F401 (loads Arrow before the clock starts)
 
     before = resident("RssAnon")
     with tempfile.TemporaryDirectory(dir=folder) as files, AnonymousPeak() as peak:

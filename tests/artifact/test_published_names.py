@@ -95,7 +95,7 @@ def test_what_was_declared_may_be_published(tmp_path, how):
 def test_python_declares_too(tmp_path):
     path = tables(tmp_path / "tables")
     graph = gv.read_graph(path, classes=["ill", "healthy"], categories={"disease": ["flu", "asthma", "haemophilia"]})
-    assert graph.found.facts() == ()
+    assert graph.undeclared.facts() == ()
     assert graph.class_names == ("ill", "healthy")
     assert graph.counts.columns[1].declared
     with pytest.raises(gv.InvalidInput, match=r"row 8, column 'disease' = 'haemophilia': is not one of the declared"):
@@ -112,7 +112,7 @@ def test_names_that_were_found_stay_found_in_other_files(tmp_path):
     for name in ("mine.npz", "mine"):
         write_graph(graph, tmp_path / name)
         again = gv.read_graph(tmp_path / name)
-        assert again.found == graph.found
+        assert again.undeclared == graph.undeclared
         gv.MLP(level=gv.KNeighbor(1), epsilon=4.0, steps=2, seed=0).fit(again).save(tmp_path / f"run-{name}")
         assert not any(b"healthy" in data for data in for_anyone(tmp_path / f"run-{name}").values())
         assert gv.load(tmp_path / f"run-{name}").fitted_.naming.classes == ("healthy", "ill")

@@ -9,14 +9,14 @@ import pytest
 import graphveil as gv
 from graphveil.distributed import Shard, fit, save
 from graphveil.distributed.parts import read_part, write_parts
-from graphveil.graph.found import Found
+from graphveil.graph.report import Undeclared
 from support.distributed_fits import graph
 from support.jobs import together
 
 
 def named():
     ids = [f"p{i}" for i in range(502)]
-    return graph().replace(node_ids=ids, class_names=["a, b", "node"], found=Found(classes=2))
+    return graph().replace(node_ids=ids, class_names=["a, b", "node"], undeclared=Undeclared(classes=2))
 
 
 def saved(group, folder, parts):

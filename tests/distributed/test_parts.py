@@ -14,6 +14,7 @@ import graphveil as gv
 from graphveil.distributed import Group, Shard, check_supported
 from graphveil.distributed.parts import read_part, write_parts
 from graphveil.errors import InvalidInput
+from graphveil.graph.report import Undeclared
 from support.distributed_fits import graph
 from support.jobs import together
 
@@ -198,16 +199,14 @@ def test_a_declaration_that_is_missing(parts, tmp_path):
 
 
 def test_names_and_what_was_found_travel_with_the_parts(tmp_path):
-    from graphveil.graph.found import Found
-
     whole = graph()
-    found = Found(classes=2, categories=(("town", 3),))
-    named = whole.replace(node_ids=[f"p{i}" for i in range(502)], class_names=["no", "yes"], found=found)
+    undeclared = Undeclared(classes=2, categories=(("town", 3),))
+    named = whole.replace(node_ids=[f"p{i}" for i in range(502)], class_names=["no", "yes"], undeclared=undeclared)
     write_parts(named, tmp_path / "graph", 2)
     shard = read_part(tmp_path / "graph", Group(0, 1))
     assert shard.node_ids.tolist() == named.node_ids.tolist()
-    assert (shard.found, shard.class_names) == (found, ("no", "yes"))
-    assert shard.facts(Group(0, 1), edges=None).found == found.facts()
+    assert (shard.undeclared, shard.class_names) == (undeclared, ("no", "yes"))
+    assert shard.facts(Group(0, 1), edges=None).found == undeclared.facts()
     names = pa.table({"id": np.arange(502), "name": ["p"] * 502})
     pyarrow.parquet.write_table(names, tmp_path / "graph" / "names.parquet")
     with pytest.raises(InvalidInput, match="this id is given to more than one node"):

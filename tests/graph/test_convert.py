@@ -11,22 +11,13 @@ from torch_geometric.data import Data, HeteroData
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-
-
-def assert_same(a: Graph, b: Graph) -> None:
-    assert np.array_equal(a.indptr, b.indptr)
-    assert np.array_equal(a.indices, b.indices)
-    assert torch.equal(a.features_torch().to_dense(), b.features_torch().to_dense())
-    assert torch.equal(a.labels, b.labels)
-    for mask in ("train_mask", "val_mask", "test_mask"):
-        assert torch.equal(getattr(a, mask), getattr(b, mask))
-    assert (a.directed, a.num_classes) == (b.directed, b.num_classes)
+from support.graphs import assert_same_data
 
 
 def test_pyg_there_and_back(triangle: Graph) -> None:
     data = triangle.to_pyg()
     assert data.validate()
-    assert_same(Graph.from_pyg(data), triangle)
+    assert_same_data(Graph.from_pyg(data), triangle)
 
 
 def test_pyg_with_several_splits() -> None:
@@ -69,10 +60,10 @@ def test_scipy_entries_must_be_ones() -> None:
 
 
 def test_networkx_there_and_back(triangle: Graph) -> None:
-    assert_same(Graph.from_networkx(triangle.to_networkx()), triangle)
+    assert_same_data(Graph.from_networkx(triangle.to_networkx()), triangle)
     named = triangle.replace(node_ids=["a", "b", "c", "d"])
     back = Graph.from_networkx(named.to_networkx())
-    assert_same(back, named)
+    assert_same_data(back, named)
     assert back.node_ids is not None
     assert back.node_ids.tolist() == ["a", "b", "c", "d"]
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphveil.errors import InvalidInput
+from graphveil.graph.io.columns import FORMATS, Table
 from graphveil.graph.report import FeatureColumn
-from graphveil.graph.table import FORMATS, Table
 from graphveil.methods.naming import Naming
 from graphveil.privacy.plan import PublicFacts
 

@@ -21,7 +21,7 @@ from graphveil.checkpoint.state import Destination, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike, progress
 from graphveil.execution.stages import Carried, Stages
-from graphveil.graph.fingerprint import Digested
+from graphveil.graph import GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.storage.decoding import decoding
@@ -126,7 +126,7 @@ class Checkpoint(Stages):
 
     @contextmanager
     def following(
-        self, model: NodeClassifier, graph: Digested, ledger: LedgerLike, source: NoiseSource
+        self, model: NodeClassifier, graph: GraphView, ledger: LedgerLike, source: NoiseSource
     ) -> Iterator[None]:
         """Keep the stages of a fit, or go on with the fit that was kept."""
         if self._taken:

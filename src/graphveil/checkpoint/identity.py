@@ -9,7 +9,8 @@ from typing import Any
 
 from graphveil.artifact.saving import params_of
 from graphveil.errors import InvalidInput
-from graphveil.graph.fingerprint import Digested, Fingerprint
+from graphveil.graph import GraphView
+from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import library_versions
 from graphveil.privacy.levels import Public, level_from_dict, level_to_dict
@@ -24,7 +25,7 @@ _WHY = {
 }
 
 
-def identity(model: NodeClassifier, plan: Plan, graph: Digested, salt: str | None = None) -> dict[str, Any]:
+def identity(model: NodeClassifier, plan: Plan, graph: GraphView, salt: str | None = None) -> dict[str, Any]:
     """Everything that a resumed fit must have in common with the one that was killed, as JSON.
 
     The seed is not in it. The fingerprint of the graph is for the owner.

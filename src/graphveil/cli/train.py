@@ -282,7 +282,7 @@ def _load(
     categories: Any = None,
 ) -> Graph:
     from graphveil.graph import load_dataset, read_graph
-    from graphveil.graph.reading import is_path
+    from graphveil.graph.io import is_path
 
     path = Path(name)
     if (path / "part-00000").is_dir():

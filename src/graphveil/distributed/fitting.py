@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -16,7 +16,6 @@ from graphveil.distributed.ledger import ShardedLedger
 from graphveil.distributed.shard import Shard
 from graphveil.distributed.source import SharedSource
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedState
@@ -82,7 +81,7 @@ def fit(
             certificate=certificate,
             logits=logits,
             sparse=sparse,
-            naming=Naming.of(cast(Graph, shard)),
+            naming=Naming.of(shard),
             labels=shard.labels,
             fingerprint=shard.fingerprint,
             answers=Answers(),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,7 +14,6 @@ from torch.nn import functional
 from graphveil.distributed.group import Group
 from graphveil.distributed.rows import ROWS_AT_ONCE, ShardedLinear, ShardedRows
 from graphveil.distributed.shard import Shard
-from graphveil.graph import Graph
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.training import Target
 
@@ -70,7 +68,7 @@ class ShardedInputs(Inputs):
 
     def __init__(self, shard: Shard, group: Group, device: str) -> None:
         self._group = group
-        super().__init__(cast(Graph, shard), sp.csr_array((0, 0)), device)
+        super().__init__(shard, sp.csr_array((0, 0)), device)
         self.nodes = shard.span.count
         ones = np.ones(len(shard.indices), np.float32)
         matrix = sp.csr_array((ones, shard.indices, shard.indptr), shape=(shard.num_nodes, shard.span.count))

@@ -33,10 +33,10 @@ from graphveil.distributed.memory import give_back
 from graphveil.distributed.shard import Shard
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.graph.convert import SPLITS, split_names
-from graphveil.graph.found import Found
-from graphveil.graph.table import Table
-from graphveil.graph.tables import check_declarations
+from graphveil.graph.io.columns import Table
+from graphveil.graph.io.tables import check_declarations
+from graphveil.graph.report import Undeclared
+from graphveil.graph.splits import SPLITS, split_names
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
 
@@ -103,7 +103,7 @@ def read_part(path: Path, group: Group) -> Shard:
         class_names=None if numbered else tuple(map(str, classes)),
         # Only the first process writes anything that names nodes.
         node_ids=_names(path / _NAMES, starts[-1]) if group.rank == 0 else None,
-        found=declared.get("found", Found()),
+        undeclared=declared.get("found", Undeclared()),
     )
 
 
@@ -117,8 +117,8 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
     split, columns = split_names(graph), sp.csc_array(graph.reads("out"))
     declared = {"format": FORMAT, "name": graph.name, "directed": graph.directed, "classes": classes, "starts": starts}
     declared["sparse"] = bool(sp.issparse(graph.features))
-    if graph.found != Found():
-        declared["found"] = graph.found.to_dict()
+    if graph.undeclared != Undeclared():
+        declared["found"] = graph.undeclared.to_dict()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:

@@ -13,9 +13,8 @@ from graphveil.distributed.layout import Layout, Span
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.graph.found import Found
 from graphveil.graph.graph import Direction
-from graphveil.graph.report import ReadReport
+from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.methods.estimator import check_declared_edges, declared_edges
 from graphveil.privacy.plan import PublicFacts
 
@@ -41,7 +40,7 @@ class Shard:
     class_names: tuple[str, ...] | None = None
     node_ids: np.ndarray | None = None
     counts: ReadReport | None = None
-    found: Found = field(default_factory=Found)
+    undeclared: Undeclared = field(default_factory=Undeclared)
     fingerprint: Fingerprint | None = None
     """Of the whole graph, where a process has seen it."""
 
@@ -81,7 +80,7 @@ class Shard:
             class_names=graph.class_names,
             node_ids=graph.node_ids,
             counts=graph.counts,
-            found=graph.found,
+            undeclared=graph.undeclared,
             fingerprint=Fingerprint.of(graph) if group.rank == 0 else None,
         )
 
@@ -97,7 +96,7 @@ class Shard:
             classes=self.num_classes,
             directed=self.directed,
             edges=declared_edges(edges),
-            found=self.found.facts(),
+            found=self.undeclared.facts(),
         )
         check_declared_edges(facts, stored)
         return facts

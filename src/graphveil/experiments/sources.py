@@ -11,7 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Spec
 from graphveil.graph import Graph, load_dataset, read_graph
 from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files
-from graphveil.graph.reading import is_path
+from graphveil.graph.io import is_path
 
 
 def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:

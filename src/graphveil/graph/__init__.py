@@ -1,10 +1,9 @@
 """Graphs: reading and writing, benchmark datasets, splits, the degree cap, statistics."""
 
-from graphveil.graph.csbm import csbm
-from graphveil.graph.datasets import dataset_names, load_dataset
-from graphveil.graph.degree import cap_degree
-from graphveil.graph.graph import Direction, Graph
-from graphveil.graph.reading import read_graph, write_graph
+from graphveil.graph.adjacency import cap_degree
+from graphveil.graph.datasets import csbm, dataset_names, load_dataset
+from graphveil.graph.graph import Direction, Graph, GraphView
+from graphveil.graph.io import read_graph, write_graph
 from graphveil.graph.report import ReadReport
 from graphveil.graph.splits import random_split
 from graphveil.graph.statistics import statistics
@@ -12,6 +11,7 @@ from graphveil.graph.statistics import statistics
 __all__ = [
     "Direction",
     "Graph",
+    "GraphView",
     "ReadReport",
     "cap_degree",
     "csbm",

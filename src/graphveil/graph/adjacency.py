@@ -1,12 +1,14 @@
-"""From lists of edges to one canonical CSR, and the checks that make it a 0/1 matrix with an empty diagonal.
+"""The adjacency matrix: from lists of edges to one canonical CSR form, its checks, and the degree cap.
 
-Both conditions carry the privacy analysis: a duplicate edge doubles the sensitivity of `A W`, and a self-loop
-breaks the split into "row r" and "all other rows". So neither is repaired unless the caller asks.
+The matrix has entries 0 and 1 and an empty diagonal. The privacy analysis rests on both: a duplicate edge would double
+the sensitivity of `A W`, and a self-loop would make a node read itself, which the analysis excludes. So neither is
+repaired unless the caller asks.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,30 +25,38 @@ ONE_WAY = (
 )
 
 
-def csr_from_edges(
-    edge_index: Any,
-    num_nodes: int,
-    *,
-    drop_self_loops: bool = False,
-    drop_duplicates: bool = False,
-    symmetrize: bool = False,
-) -> tuple[np.ndarray, np.ndarray]:
+@dataclass(frozen=True)
+class Repairs:
+    """What may be repaired in a list of edges. What is not asked for is an error.
+
+    Args:
+        drop_self_loops: Remove edges from a node to itself.
+        drop_duplicates: Keep one of equal edges.
+        symmetrize: Add the reverse of every edge.
+    """
+
+    drop_self_loops: bool = False
+    drop_duplicates: bool = False
+    symmetrize: bool = False
+
+
+def csr_from_edges(edge_index: Any, num_nodes: int, repairs: Repairs) -> tuple[np.ndarray, np.ndarray]:
     """`(indptr, indices)` of the edges `edge_index[0] -> edge_index[1]`, targets sorted within each row."""
     source, target = _edge_ends(edge_index, num_nodes)
     loops = source == target
     if loops.any():
-        if not drop_self_loops:
+        if not repairs.drop_self_loops:
             node = int(source[loops][0])
             raise InvalidInput("edge_index", (node, node), SELF_LOOP.format(node=node))
         source, target = source[~loops], target[~loops]
     # scipy sums entries at the same place: a count above 1 is a duplicate. int32 cannot overflow here.
     ones = np.ones(len(source), dtype=np.int32)
     A = sp.coo_array((ones, (source, target)), shape=(num_nodes, num_nodes)).tocsr()
-    if A.nnz < len(source) and not drop_duplicates:
+    if A.nnz < len(source) and not repairs.drop_duplicates:
         at = int(np.argmax(A.data > 1))
         i, j = row_of(A.indptr, at), int(A.indices[at])
         raise InvalidInput("edge_index", (i, j), DUPLICATE.format(source=i, target=j))
-    if symmetrize:
+    if repairs.symmetrize:
         A = A + A.T.tocsr()
     return A.indptr, A.indices
 
@@ -125,6 +135,48 @@ def as_torch(A: sp.csr_array) -> torch.Tensor:
             size=A.shape,
             check_invariants=False,
         )
+
+
+def cap_degree(A: Any, max_degree: int, seed: int | None = None) -> sp.csr_array:
+    """Keep at most `max_degree` entries of every column of A, chosen uniformly at random.
+
+    Args:
+        A: The matrix `graph.reads(...)`: row i lists the nodes that node i reads, column j the nodes that read node j.
+        max_degree: The cap.
+        seed: The same seed keeps the same entries. None: a new choice each time.
+
+    Returns:
+        A matrix of the same shape. Columns within the cap are unchanged. Entries are dropped one by one: of a symmetric
+        A one direction of an edge may stay while the other goes.
+
+    Raises:
+        InvalidInput: The cap is not a positive integer.
+
+    Formal guarantee: no column of the result has more than `max_degree` entries. Nothing is promised about the raw
+    graph: removing a node makes room in other columns, so adjacency must then be defined on capped graphs
+    (docs/theory.md, section 2).
+
+    Example:
+        >>> star = sp.csr_array(np.array([[0, 0, 0], [1, 0, 0], [1, 0, 0]]))
+        >>> cap_degree(star, max_degree=1, seed=0).sum(axis=0).tolist()
+        [1, 0, 0]
+    """
+    if not isinstance(max_degree, (int, np.integer)) or max_degree < 1:
+        raise InvalidInput("max_degree", max_degree, "must be a positive integer")
+    coo = sp.csr_array(A).tocoo()
+    row, column = coo.coords
+    counts = np.bincount(column, minlength=A.shape[1])
+    crowded = np.flatnonzero((counts > max_degree)[column])  # all other entries are kept
+    # Sorting by column + fraction orders each column's entries at random, in one pass. Fractions stay below 0.5, so
+    # that rounding cannot move an entry into the next column.
+    key = column[crowded] + 0.5 * np.random.default_rng(seed).random(len(crowded))
+    order = crowded[np.argsort(key)]
+    in_crowded = np.where(counts > max_degree, counts, 0)
+    first = np.cumsum(in_crowded) - in_crowded
+    rank = np.arange(len(order)) - first[column[order]]
+    keep = np.ones(len(column), dtype=bool)
+    keep[order[rank >= max_degree]] = False
+    return sp.csr_array((coo.data[keep], (row[keep], column[keep])), shape=A.shape)
 
 
 def _edge_ends(edge_index: Any, num_nodes: int) -> tuple[np.ndarray, np.ndarray]:

@@ -1,7 +1,10 @@
-"""The fields of a `Graph` from PyG, scipy and NetworkX, and the way back."""
+"""From and to other libraries: PyTorch Geometric (objects and `.pt` files), scipy, NetworkX."""
 
 from __future__ import annotations
 
+import pickle
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,32 +12,19 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
+from graphveil.graph.report import FeatureColumn, FileContent
+from graphveil.graph.splits import MASKS, SPLITS, column_of_mask, split_names
+from graphveil.storage.decoding import decoding, inside
 
 if TYPE_CHECKING:
     from graphveil.graph.graph import Graph
 
-SPLITS = ("train", "val", "test")
-MASKS = ("train_mask", "val_mask", "test_mask")
-
-
-def count_nodes(num_nodes: int | None, *tables: Any) -> int:
-    """The declared number of nodes, or else the number of rows of the first table that is given."""
-    rows = (_rows(table) for table in tables if table is not None)
-    n = num_nodes if num_nodes is not None else next(rows, None)
-    if n is None:
-        raise InvalidInput("num_nodes", None, "is needed when there are neither features nor labels")
-    if not isinstance(n, (int, np.integer)) or n < 1:
-        raise InvalidInput("num_nodes", n, "a graph needs at least one node")
-    return int(n)
-
-
-def _rows(table: Any) -> int:
-    if hasattr(table, "shape"):
-        return int(table.shape[0]) if len(table.shape) else 0
-    return len(table)
+# What of a PyG `Data` becomes a `Graph`.
+_READ = ("edge_index", "x", "y", "num_nodes", *MASKS)
 
 
 def fields_from_pyg(data: Any, split: int) -> dict[str, Any]:
+    """Arguments of `Graph.from_edge_index` from a PyG `Data`."""
     edge_index = getattr(data, "edge_index", None)
     if edge_index is None:
         raise InvalidInput("data", type(data).__name__, "has no edge_index; a homogeneous PyG Data is needed")
@@ -43,16 +33,74 @@ def fields_from_pyg(data: Any, split: int) -> dict[str, Any]:
     return {"edge_index": edge_index, "x": x, "y": y, "num_nodes": int(data.num_nodes), **masks}
 
 
-def column_of_mask(field: str, mask: Any, split: int) -> Any:
-    """Column `split` of a mask that holds several splits."""
-    if mask is None or mask.ndim != 2:
-        return mask
-    if not 0 <= split < mask.shape[1]:
-        raise InvalidInput("split", split, f"{field} holds the splits 0 to {mask.shape[1] - 1}")
-    return mask[:, split]
+def read_pt(path: Path, split: int) -> FileContent:
+    """Read what `torch.save` wrote, without running any code from the file.
+
+    Args:
+        path: A PyG `Data`, the dictionary of `data.to_dict()`, or the processed file of an `InMemoryDataset` with a
+            single graph.
+        split: Which column of masks that have several.
+
+    Returns:
+        The fields of the graph.
+
+    Raises:
+        InvalidInput: The file is damaged, or holds something else.
+    """
+    from torch_geometric.data import Data
+    from torch_geometric.data.data import DataEdgeAttr, DataTensorAttr
+    from torch_geometric.data.storage import GlobalStorage
+
+    # Only what PyG has not registered itself: on leaving, torch forgets every class that is listed here.
+    known = torch.serialization.get_safe_globals()
+    needed = [kind for kind in (Data, DataEdgeAttr, DataTensorAttr, GlobalStorage) if kind not in known]
+    with decoding(path, "a PyG file"), inside(path), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about unusual pickles; those that matter are errors
+        try:
+            with torch.serialization.safe_globals(needed):
+                content = torch.load(path, map_location="cpu", weights_only=True)
+        except pickle.UnpicklingError:
+            raise InvalidInput(
+                "content",
+                path.suffix,
+                "is damaged, or holds other objects than tensors and a PyG Data; loading those could run code. "
+                "Save it again with torch.save(data.to_dict(), path)",
+            ) from None
+        data = _single_graph(content, Data)
+        fields = fields_from_pyg(data, split)
+        x = fields["x"]
+        return FileContent(
+            fields=fields,
+            edges_listed=int(data.edge_index.shape[1]),
+            columns=() if x is None else (FeatureColumn("x", "numeric", int(x.shape[1])),),
+            split=None if fields["train_mask"] is None else f"masks in the file, split {split}",
+            unused=tuple(f"attribute {name!r}" for name in data.to_dict() if name not in _READ),
+        )
+
+
+def _single_graph(content: Any, data_class: Any) -> Any:
+    if isinstance(content, tuple) and len(content) in (2, 3):
+        content, slices = content[0], content[1]
+        if slices and any(len(bounds) != 2 for bounds in slices.values()):
+            raise InvalidInput("content", "InMemoryDataset", "holds more than one graph")
+    if isinstance(content, dict) and isinstance(content.get("edge_index"), torch.Tensor):
+        content = data_class.from_dict(content)
+    if not isinstance(content, data_class):
+        raise InvalidInput("content", type(content).__name__, "is not a PyG Data with an edge_index")
+    return content
+
+
+def to_pyg(graph: Graph) -> Any:
+    from torch_geometric.data import Data
+
+    coo = graph.reads("out").tocoo()
+    edge_index = torch.from_numpy(np.stack(coo.coords).astype(np.int64))
+    masks = {field: getattr(graph, field) for field in MASKS} if graph.has_split else {}
+    return Data(x=graph.features_torch(), edge_index=edge_index, y=graph.labels, num_nodes=graph.num_nodes, **masks)
 
 
 def edges_from_scipy(A: Any) -> np.ndarray:
+    """The (2, edges) array of a square matrix of ones."""
     if not sp.issparse(A) or A.ndim != 2 or A.shape[0] != A.shape[1]:
         raise InvalidInput("adjacency", getattr(A, "shape", type(A).__name__), "must be a square scipy sparse matrix")
     if hasattr(A, "check_format"):
@@ -70,13 +118,14 @@ def edges_from_scipy(A: Any) -> np.ndarray:
 
 
 def fields_from_networkx(graph: Any, features: str, label: str, split: str) -> dict[str, Any]:
+    """Arguments of `Graph.from_edge_index` from a NetworkX graph, given the names of its node attributes."""
     ids = list(graph.nodes)
     position = {node: i for i, node in enumerate(ids)}
     pairs = [(position[u], position[v]) for u, v in graph.edges()]
     edges = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
     directed = bool(graph.is_directed())
     if not directed:
-        # NetworkX holds an undirected edge once. A loop is its own way back; it is left single, to be named as a loop.
+        # NetworkX holds an undirected edge once. Self-loops are not doubled, so that the error is about a loop.
         edges = np.concatenate([edges, edges[::-1, edges[0] != edges[1]]], axis=1)
     y = _attribute(graph, label)
     fields: dict[str, Any] = {
@@ -118,15 +167,6 @@ def _id_array(ids: list[Any]) -> np.ndarray:
     return np.array([str(node) for node in ids])
 
 
-def to_pyg(graph: Graph) -> Any:
-    from torch_geometric.data import Data
-
-    coo = graph.reads("out").tocoo()
-    edge_index = torch.from_numpy(np.stack(coo.coords).astype(np.int64))
-    masks = {field: getattr(graph, field) for field in MASKS} if graph.has_split else {}
-    return Data(x=graph.features_torch(), edge_index=edge_index, y=graph.labels, num_nodes=graph.num_nodes, **masks)
-
-
 def to_networkx(graph: Graph) -> Any:
     import networkx as nx
 
@@ -140,12 +180,3 @@ def to_networkx(graph: Graph) -> Any:
     ends = ((ids[i], ids[j]) for i, j in zip(*(end.tolist() for end in coo.coords), strict=True))
     out.add_edges_from(ends)
     return out
-
-
-def split_names(graph: Graph) -> list[str | None]:
-    """For each node "train", "val", "test" or None."""
-    names: list[str | None] = [None] * graph.num_nodes
-    for part in SPLITS:
-        for i in getattr(graph, f"{part}_mask").nonzero()[:, 0].tolist():
-            names[i] = part
-    return names

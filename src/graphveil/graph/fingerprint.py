@@ -6,51 +6,33 @@ import hashlib
 import secrets
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-
-
-class Digested(Protocol):
-    """What of a graph, or of a process's part of one, tells it from others."""
-
-    @property
-    def indptr(self) -> np.ndarray: ...
-
-    @property
-    def indices(self) -> np.ndarray: ...
-
-    @property
-    def features(self) -> torch.Tensor | sp.csr_array: ...
-
-    @property
-    def labels(self) -> torch.Tensor: ...
-
-    @property
-    def train_mask(self) -> torch.Tensor: ...
-
-    @property
-    def val_mask(self) -> torch.Tensor: ...
+from graphveil.graph.graph import GraphView
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """It can confirm a guess about private data, so it is for the owner; the salt keeps two fingerprints from showing
-    that they are of the same graph."""
+    """A salted digest of links, features, labels, training and validation set.
+
+    It can confirm a guess about private data, so it is for the owner. Because of the salt, two fingerprints do not show
+    that they are of the same graph.
+    """
 
     salt: str
     digest: str
 
     @classmethod
-    def of(cls, graph: Digested, salt: str | None = None) -> Self:
+    def of(cls, graph: GraphView, salt: str | None = None) -> Self:
+        """The fingerprint of a graph; without a salt, with a new one."""
         salt = salt or secrets.token_hex(16)
         return cls(salt, _digest(graph, salt))
 
-    def is_of(self, graph: Digested) -> bool:
+    def is_of(self, graph: GraphView) -> bool:
         """Whether links, features, labels, training and validation set are the same."""
         return _digest(graph, self.salt) == self.digest
 
@@ -67,7 +49,7 @@ class Fingerprint:
         return cls(**data)
 
 
-def _digest(graph: Digested, salt: str) -> str:
+def _digest(graph: GraphView, salt: str) -> str:
     digest = hashlib.blake2b(key=salt.encode(), digest_size=16)
     for name, array in _arrays(graph):
         digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
@@ -75,7 +57,7 @@ def _digest(graph: Digested, salt: str) -> str:
     return digest.hexdigest()
 
 
-def _arrays(graph: Digested) -> Iterator[tuple[str, np.ndarray]]:
+def _arrays(graph: GraphView) -> Iterator[tuple[str, np.ndarray]]:
     # The types of indices are the reader's choice.
     yield "indptr", graph.indptr.astype(np.int64, copy=False)
     yield "indices", graph.indices.astype(np.int32 if len(graph.indptr) <= 2**31 else np.int64, copy=False)

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,13 +14,58 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency, convert, validation
-from graphveil.graph.found import Found
-from graphveil.graph.splits import PAPER_FRACTIONS, random_split
-
-if TYPE_CHECKING:
-    from graphveil.graph.report import ReadReport
+from graphveil.graph.adjacency import Repairs
+from graphveil.graph.report import ReadReport, Undeclared
+from graphveil.graph.splits import MASKS, PAPER_FRACTIONS, random_split
 
 Direction = Literal["out", "in"]
+
+
+class GraphView(Protocol):
+    """What a fit reads of a graph besides its edges: a `Graph` has it, and so has one process's part of a graph.
+
+    `indptr` and `indices` are there to tell one graph from another. Numbers of nodes and classes are those of the whole
+    graph; features, labels and masks may be those of a part.
+    """
+
+    @property
+    def indptr(self) -> np.ndarray: ...
+
+    @property
+    def indices(self) -> np.ndarray: ...
+
+    @property
+    def features(self) -> torch.Tensor | sp.csr_array: ...
+
+    @property
+    def labels(self) -> torch.Tensor: ...
+
+    @property
+    def train_mask(self) -> torch.Tensor: ...
+
+    @property
+    def val_mask(self) -> torch.Tensor: ...
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    @property
+    def num_features(self) -> int: ...
+
+    @property
+    def num_classes(self) -> int: ...
+
+    @property
+    def node_ids(self) -> np.ndarray | None: ...
+
+    @property
+    def class_names(self) -> tuple[str, ...] | None: ...
+
+    @property
+    def undeclared(self) -> Undeclared: ...
+
+    @property
+    def counts(self) -> ReadReport | None: ...
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
@@ -34,9 +79,9 @@ class Graph:
 
     `directed` is declared by whoever knows the data. It is never measured, because a noise scale that follows from
     the symmetry of a private graph would give that symmetry away; a graph declared undirected must be symmetric.
-    The number of classes is declared too (`num_classes` or `class_names`), or else read off the labels: then it is
-    treated as a public fact, which `found` says. Names of classes that are given here count as declared; a reader that
-    found them in private data says so in `found`, and they stay with the owner.
+    The number of classes is declared too (`num_classes` or `class_names`), or else read from the labels: then it is
+    treated as a public fact, which `undeclared` says. Names of classes that are given here count as declared; a reader
+    that took them from private data says so in `undeclared`, and they stay with the owner.
 
     Without a training mask the graph can be predicted on but not trained on: see `with_split` and `check_trainable`.
 
@@ -61,7 +106,7 @@ class Graph:
     name: str
     node_ids: np.ndarray | None
     class_names: tuple[str, ...] | None
-    found: Found
+    undeclared: Undeclared
     counts: ReadReport | None
 
     def __init__(
@@ -79,7 +124,7 @@ class Graph:
         name: str = "graph",
         node_ids: Any = None,
         class_names: Sequence[Any] | None = None,
-        found: Found | None = None,
+        undeclared: Undeclared | None = None,
         counts: ReadReport | None = None,
     ) -> None:
         if not isinstance(directed, (bool, np.bool_)):
@@ -90,7 +135,7 @@ class Graph:
         n = len(indptr) - 1
         if num_classes is None and class_names is not None:
             num_classes = len(class_names)
-        declared = num_classes is not None if found is None else found.classes is None
+        declared = num_classes is not None if undeclared is None else undeclared.classes is None
         y, num_classes = validation.labels(labels, n, num_classes)
         train, val, test = validation.masks(train_mask, val_mask, test_mask, y)
         checked = {
@@ -106,7 +151,9 @@ class Graph:
             "name": str(name),
             "node_ids": validation.node_ids(node_ids, n),
             "class_names": validation.class_names(class_names, num_classes),
-            "found": dataclasses.replace(found or Found(), classes=None if declared else num_classes or None),
+            "undeclared": dataclasses.replace(
+                undeclared or Undeclared(), classes=None if declared else num_classes or None
+            ),
             "counts": counts,
         }
         for field, value in checked.items():
@@ -172,7 +219,7 @@ class Graph:
         A = self.reads("out")[keep][:, keep]
         chosen = torch.from_numpy(keep)
         dense = isinstance(self.features, torch.Tensor)
-        split = {field: getattr(self, field)[chosen] for field in ("train_mask", "val_mask", "test_mask")}
+        split = {field: getattr(self, field)[chosen] for field in MASKS}
         return self.replace(
             indptr=A.indptr,
             indices=A.indices,
@@ -187,7 +234,7 @@ class Graph:
         """A new graph, checked again, that differs in the given fields."""
         fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if not self.has_split:
-            fields |= {"train_mask": None, "val_mask": None, "test_mask": None}
+            fields |= dict.fromkeys(MASKS)
         fields["num_classes"] = self.num_classes or None
         return Graph(**(fields | changes))
 
@@ -222,10 +269,9 @@ class Graph:
         Raises:
             InvalidInput: The data is not a graph as `Graph` describes it.
         """
-        n = convert.count_nodes(num_nodes, x, y)
-        indptr, indices = adjacency.csr_from_edges(
-            edge_index, n, drop_self_loops=drop_self_loops, drop_duplicates=drop_duplicates, symmetrize=symmetrize
-        )
+        n = validation.count_nodes(num_nodes, x, y)
+        repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
+        indptr, indices = adjacency.csr_from_edges(edge_index, n, repairs)
         return cls(indptr, indices, x, y, **fields)
 
     @classmethod
@@ -318,8 +364,10 @@ class Graph:
         return other
 
     def _with_canonical_rows(self, indptr: np.ndarray, indices: np.ndarray) -> Graph:
-        """This graph, which has no edges, with these. Not for users: the privacy analysis rests on their form, and
-        only the reader that establishes it on the way to a file (`graph.mapped`) may leave out reading them again."""
+        """This graph, which has no edges, with edges that are not checked again.
+
+        The privacy analysis rests on their form. Only for edges that `io.mapped` has checked on the way to a file.
+        """
         return self._altered(indptr=indptr, indices=indices)
 
     def _is_transposed(self, direction: str) -> bool:

@@ -1,16 +1,26 @@
-"""What was read from a user's files, in counts."""
+"""What was read from a user's files: columns, counts, and the facts that nobody declared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Self
 
 import numpy as np
+
+from graphveil.errors import InvalidInput
 
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """One feature column of the input and how many columns of the feature matrix it became."""
+    """A feature column of the input.
+
+    Args:
+        name: The column's name.
+        kind: Numbers as they are, or text that is one-hot encoded.
+        width: How many columns of the feature matrix it became.
+        categories: The values of a categorical column, in the order of the one-hot columns.
+        declared: Whether the user declared the categories; otherwise they were read from the data.
+    """
 
     name: str
     kind: Literal["numeric", "categorical"]
@@ -20,8 +30,50 @@ class FeatureColumn:
 
 
 @dataclass(frozen=True)
+class Undeclared:
+    """How many classes and categories the data has, where nobody declared them.
+
+    Args:
+        classes: The number of classes that was read from the labels; None if it was declared.
+        categories: The number of categories of each column in which they were read from the data.
+
+    These numbers fix the shape of the weights, so every guarantee treats them as public. The names of such classes and
+    categories are not kept here; they stay with the owner of the data. Files have this value under the key `found`.
+    """
+
+    classes: int | None = None
+    categories: tuple[tuple[str, int], ...] = ()
+
+    def facts(self) -> tuple[str, ...]:
+        """One phrase for each number, for the certificate; no value of the data is in it."""
+        classes = () if self.classes is None else (f"the number of classes ({self.classes}) and their order",)
+        columns = (f"the number of categories of column {name!r} ({n}) and their order" for name, n in self.categories)
+        return (*classes, *columns)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self) | {"categories": dict(self.categories)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Self:
+        """What `to_dict` wrote; strict about its form."""
+        counted = isinstance(data, dict) and set(data) == {"classes", "categories"}
+        if not counted or not isinstance(data["categories"], dict):
+            raise InvalidInput("found", data, "must have the keys classes and categories, as graphveil writes them")
+        for value in (*([] if data["classes"] is None else [data["classes"]]), *data["categories"].values()):
+            if type(value) is not int or value < 0:
+                raise InvalidInput("found", value, "must be a number of classes or categories")
+        return cls(data["classes"], tuple(data["categories"].items()))
+
+
+@dataclass(frozen=True)
 class ReadReport:
-    """Counts of what was read; `str()` is meant for people."""
+    """Counts of what was read; `str()` is meant for people.
+
+    `split` says where the split comes from: the file, a random draw with its seed, or nowhere. `public` are facts that
+    every guarantee about this graph treats as public, and `undeclared` those among them that could have been declared
+    instead, and then would not depend on private values. `unused` are columns, arrays and attributes that were there
+    and were not read.
+    """
 
     source: str
     nodes: int
@@ -36,13 +88,9 @@ class ReadReport:
     val: int
     test: int
     split: str
-    """Where the split comes from: the file, a random draw with its seed, or nowhere."""
     public: tuple[str, ...]
-    """Facts found in the data that every guarantee about this graph treats as public."""
-    found: tuple[str, ...] = ()
-    """Those among them that could have been declared instead, and then would not depend on private values."""
+    undeclared: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    """Columns, arrays and attributes that are there and were not read."""
 
     def __str__(self) -> str:
         kinds = [column.kind for column in self.columns]
@@ -57,8 +105,8 @@ class ReadReport:
             f"  split     {self.train:,} / {self.val:,} / {self.test:,} train / val / test ({self.split})",
         ]
         lines += [f"  unused    {name}" for name in self.unused]
-        lines += [f"  public    {fact}" for fact in (*self.public, *self.found)]
-        if self.found:
+        lines += [f"  public    {fact}" for fact in (*self.public, *self.undeclared)]
+        if self.undeclared:
             lines.append(
                 "            Numbers that were found depend on private values, and a rare value changes them: declare "
                 "classes and categories (graph.json, --classes, --categories)."
@@ -67,10 +115,18 @@ class ReadReport:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """What a file format hands over: the fields of `Graph.from_edge_index`, and what the report cannot see there.
+class FileContent:
+    """What the reader of a file format returns.
 
-    `rows` are the finished `(indptr, indices)` in place of the field `edge_index`, where that would not fit in memory.
+    Args:
+        fields: Arguments of `Graph.from_edge_index`.
+        edges_listed: How many edges the file lists.
+        columns: The feature columns.
+        split: Where the split comes from; None if the file has none.
+        declared_directed: The direction that the file declares; None if it does not.
+        public: Facts that are treated as public from now on.
+        unused: What was there and was not read.
+        rows: Finished `(indptr, indices)` in place of `edge_index`, for edges that do not fit in memory.
     """
 
     fields: dict[str, Any]
@@ -78,6 +134,6 @@ class Reading:
     columns: tuple[FeatureColumn, ...] = ()
     split: str | None = None
     declared_directed: bool | None = None
-    public: tuple[str, ...] = field(default=())
+    public: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     rows: tuple[np.ndarray, np.ndarray] | None = None

@@ -1,9 +1,9 @@
-"""Random splits with an explicit seed."""
+"""Training, validation and test sets: random splits, and the forms in which files have them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,16 +11,30 @@ import torch
 from graphveil import validate
 from graphveil.errors import InvalidInput
 
+if TYPE_CHECKING:
+    from graphveil.graph.graph import Graph
+
+SPLITS = ("train", "val", "test")
+MASKS = ("train_mask", "val_mask", "test_mask")
 PAPER_FRACTIONS = (0.75, 0.10, 0.15)
 
 
 def random_split(
     labels: Any, *, seed: int, fractions: Sequence[float] = PAPER_FRACTIONS
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Masks (train, val, test) over the nodes with a label, drawn uniformly; -1 in `labels` means "no label".
+    """Masks (train, val, test) over the nodes with a label, drawn uniformly.
 
-    Validation and test take the rounded shares; what rounding leaves goes to training. The draw depends on the seed
-    and the set of labelled nodes alone, not on the version of torch.
+    Args:
+        labels: Class numbers, -1 for a node without a label.
+        seed: The same seed and the same set of labelled nodes give the same masks, with any version of torch.
+        fractions: Parts of training, validation and test nodes. Validation and test take the rounded shares; what
+            rounding leaves goes to training.
+
+    Returns:
+        Three disjoint boolean masks.
+
+    Raises:
+        InvalidInput: No node has a label, or the fractions are no shares of one whole.
 
     Example:
         >>> train, val, test = random_split([0, 1] * 50, seed=0)
@@ -41,3 +55,21 @@ def random_split(
     for mask, nodes in zip((train_mask, val_mask, test_mask), parts, strict=True):
         mask[torch.from_numpy(nodes)] = True
     return train_mask, val_mask, test_mask
+
+
+def column_of_mask(field: str, mask: Any, split: int) -> Any:
+    """Column `split` of a mask that holds several splits."""
+    if mask is None or mask.ndim != 2:
+        return mask
+    if not 0 <= split < mask.shape[1]:
+        raise InvalidInput("split", split, f"{field} holds the splits 0 to {mask.shape[1] - 1}")
+    return mask[:, split]
+
+
+def split_names(graph: Graph) -> list[str | None]:
+    """For each node "train", "val", "test" or None."""
+    names: list[str | None] = [None] * graph.num_nodes
+    for part in SPLITS:
+        for i in getattr(graph, f"{part}_mask").nonzero()[:, 0].tolist():
+            names[i] = part
+    return names

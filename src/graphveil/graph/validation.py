@@ -1,4 +1,4 @@
-"""What features, labels, masks and names must look like; each error names the field, the place and the value."""
+"""Checks of features, labels, masks, names and declared lists; each error names the field, the place and the value."""
 
 from __future__ import annotations
 
@@ -11,9 +11,28 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import row_of
-from graphveil.graph.node_ids import why_no_id
 
-_ROWS_AT_ONCE = 65_536  # features are checked in slices, so that no mask of the full size is ever made
+# The longest id that a request to `graphveil serve` can hold within the limit on its body.
+LONGEST_ID = 1024
+# Features are checked in slices, so that no mask of the full size is ever made.
+_ROWS_AT_ONCE = 65_536
+
+
+def count_nodes(num_nodes: int | None, *tables: Any) -> int:
+    """The declared number of nodes, or else the number of rows of the first table that is given."""
+    rows = (_rows(table) for table in tables if table is not None)
+    n = num_nodes if num_nodes is not None else next(rows, None)
+    if n is None:
+        raise InvalidInput("num_nodes", None, "is needed when there are neither features nor labels")
+    if not isinstance(n, (int, np.integer)) or n < 1:
+        raise InvalidInput("num_nodes", n, "a graph needs at least one node")
+    return int(n)
+
+
+def _rows(table: Any) -> int:
+    if hasattr(table, "shape"):
+        return int(table.shape[0]) if len(table.shape) else 0
+    return len(table)
 
 
 def features(values: Any, num_nodes: int) -> torch.Tensor | sp.csr_array:
@@ -148,6 +167,26 @@ def node_ids(values: Any, num_nodes: int) -> np.ndarray | None:
     return ids
 
 
+def why_no_id(text: str) -> str | None:
+    """Why this text, without blanks around it, cannot name a node; None if it can. One rule for all that name nodes.
+
+    Example:
+        >>> why_no_id("p7"), why_no_id("")
+        (None, 'an id is missing')
+    """
+    if not text:
+        return "an id is missing"
+    if text != text.strip():
+        return "has blanks around it, which do not belong to an id"
+    if len(text) > LONGEST_ID:
+        return f"an id may have {LONGEST_ID} characters at most"
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "holds half a character, which no file can"
+    return None
+
+
 def class_names(values: Sequence[Any] | None, num_classes: int) -> tuple[str, ...] | None:
     """One distinct name per class, or None."""
     if values is None:
@@ -156,6 +195,39 @@ def class_names(values: Sequence[Any] | None, num_classes: int) -> tuple[str, ..
     if len(names) != num_classes or len(set(names)) < len(names):
         raise InvalidInput("class_names", names, f"must be {num_classes} distinct names, one per class")
     return names
+
+
+def class_list(values: Any) -> tuple[Any, ...]:
+    """A declared list of all classes in order: two or more, of one type, and different as text."""
+    listed = _one_type("classes", values)
+    if len(listed) < 2:
+        raise InvalidInput("classes", list(listed), "must list all classes, two at least")
+    return listed
+
+
+def category_lists(values: Any) -> dict[str, tuple[str, ...]]:
+    """The declared categories of each column, as text."""
+    if not isinstance(values, dict) or not all(isinstance(name, str) for name in values):
+        raise InvalidInput("categories", values, "must give a list of values for each column by its name")
+    categories = {}
+    for name, listed in values.items():
+        categories[name] = tuple(map(str, _one_type(f"categories of column {name!r}", listed)))
+        if not categories[name]:
+            raise InvalidInput(f"categories of column {name!r}", listed, "must list one value at least")
+    return categories
+
+
+def _one_type(field: str, values: Any) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence):
+        raise InvalidInput(field, values, "must be a list")
+    kinds = {type(value) for value in values}
+    if len(kinds) > 1 or not kinds <= {str, int, float, bool}:
+        raise InvalidInput(field, list(values), "must be values of one type: all text, or all numbers")
+    texts = [str(value) for value in values]
+    for place, text in enumerate(texts):
+        if text in texts[:place]:
+            raise InvalidInput(field, values[place], "is listed twice")
+    return tuple(values)
 
 
 def _numeric_tensor(field: str, values: Any) -> torch.Tensor:

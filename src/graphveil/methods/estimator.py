@@ -20,7 +20,7 @@ from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
-from graphveil.graph import Graph, cap_degree
+from graphveil.graph import Graph, GraphView, cap_degree
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
 from graphveil.methods import defaults
@@ -175,7 +175,7 @@ class NodeClassifier:
                 classes=graph.num_classes,
                 directed=graph.directed,
                 edges=declared_edges(self.public_edges),
-                found=graph.found.facts(),
+                found=graph.undeclared.facts(),
             )
         )
 
@@ -706,7 +706,7 @@ class NodeClassifier:
 class Inputs:
     """A graph as the methods read it, on their device."""
 
-    def __init__(self, graph: Graph, adjacency: Any, device: str, sparse: bool | None = None) -> None:
+    def __init__(self, graph: GraphView, adjacency: Any, device: str, sparse: bool | None = None) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
         self.adjacency = SparseRows(adjacency, device)
         self.features = _features(graph, device, sparse)
@@ -738,7 +738,7 @@ class Inputs:
         return rows.norm(dim=1).max()
 
 
-def _features(graph: Graph, device: str, sparse: bool | None = None) -> Rows:
+def _features(graph: GraphView, device: str, sparse: bool | None = None) -> Rows:
     """Features as rows of a linear layer: as the graph stores them, sparse or dense, or as `sparse` says.
 
     How they are stored is the owner's choice. To measure how many entries are filled would let one node's features

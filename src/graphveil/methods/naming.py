@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
-from graphveil.graph.node_ids import why_no_id
+from graphveil.graph import GraphView
 from graphveil.graph.report import FeatureColumn
+from graphveil.graph.validation import why_no_id
 from graphveil.privacy.plan import PublicFacts
 
 
@@ -29,7 +29,7 @@ class Naming:
     declared_classes: bool = True
 
     @classmethod
-    def of(cls, graph: Graph) -> Naming:
+    def of(cls, graph: GraphView) -> Naming:
         """Names that can be relied on; columns that do not fit the graph are left out."""
         nodes = None if graph.node_ids is None else tuple(map(str, graph.node_ids.tolist()))
         columns = () if graph.counts is None else graph.counts.columns
@@ -37,7 +37,7 @@ class Naming:
         single = all(column.kind == "categorical" or column.width == 1 for column in columns)
         if not single or sum(column.width for column in columns) != graph.num_features:
             columns = ()
-        return cls(nodes, graph.class_names, columns, graph.class_names is None or graph.found.classes is None)
+        return cls(nodes, graph.class_names, columns, graph.class_names is None or graph.undeclared.classes is None)
 
     @cached_property
     def _places(self) -> dict[str, int]:

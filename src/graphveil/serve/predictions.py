@@ -9,7 +9,7 @@ import numpy as np
 
 from graphveil.artifact.predictions import csv_head, csv_rows
 from graphveil.errors import InvalidInput
-from graphveil.graph.node_ids import LONGEST_ID, why_no_id
+from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
 

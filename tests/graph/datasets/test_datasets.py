@@ -13,8 +13,8 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import dataset_names, facebook100, load_dataset, statistics
-from graphveil.graph.datasets import MissingData, canonical_name, search_path
+from graphveil.graph import dataset_names, load_dataset, statistics
+from graphveil.graph.datasets import MissingData, canonical_name, facebook100, search_path
 from graphveil.graph.statistics import PAPER_TABLE_1
 
 

@@ -23,17 +23,30 @@ def csbm(
 ) -> Graph:
     """A random graph of two communities of equal size with Gaussian features.
 
+    Args:
+        phi: Where the information is, in [-1, 1]: near 1 or -1 in the graph (homophilous or heterophilous), near 0 in
+            the features.
+        n: The number of nodes, even.
+        f: The number of features.
+        d: The average degree.
+        epsilon: The strength of the signal.
+        seed: Draws the graph.
+        split_seed: Draws the 75/10/15 split; by default the same as `seed`.
+
+    Returns:
+        An undirected graph with a split. Isolated nodes stay in.
+
+    Raises:
+        InvalidInput: The parameters give no probabilities.
+
     Nodes 0 to n/2 - 1 have v_i = +1 (class 1), the others v_i = -1 (class 0). With xi = n / f,
 
         lambda = sqrt(1 + epsilon) sin(phi pi / 2),   mu = sqrt(xi (1 + epsilon)) cos(phi pi / 2)
         Pr[A_ij = 1] = (d + lambda sqrt(d)) / n  if v_i v_j > 0,  (d - lambda sqrt(d)) / n otherwise
         b_i = sqrt(mu / n) v_i u + Z_i / sqrt(f),   u ~ N(0, I / f),  Z_i ~ N(0, I)
 
-    so that lambda^2 + mu^2 / xi = 1 + epsilon. |phi| near 1 puts the information into the graph (homophilous if
-    positive, heterophilous if negative), phi near 0 into the features. The paper's appendix does not print d; 5 is the
-    average degree in GPR-GNN (https://arxiv.org/abs/2006.07988), whose model it follows. Isolated nodes stay in.
-
-    `seed` draws the graph and `split_seed` (by default the same) the 75/10/15 split.
+    so that lambda^2 + mu^2 / xi = 1 + epsilon. The paper's appendix does not print d; 5 is the average degree in
+    GPR-GNN (https://arxiv.org/abs/2006.07988), whose model it follows.
 
     ====== ====== ======== ======= ================
     nodes  edges  features classes expected degree

@@ -9,8 +9,8 @@ Blanks around an id do not belong to it.
 An undirected edge may be listed once or in both directions; it is stored in both. The same ordered pair twice is a
 duplicate. Rows are counted from 1, without the header. A file `graph.json` beside the tables may declare "directed",
 "name", "classes" (all classes, in order) and "categories" (of each column by name, all of them, in order). What is not
-declared is found in the data, and its number is then a public fact ("found" is written by `write_graph` where class
-names are listed that nobody declared).
+declared is read from the data, and its number is then a public fact. `write_graph` adds the key "found" where it lists
+class names that nobody declared (`Undeclared`).
 """
 
 from __future__ import annotations
@@ -31,16 +31,14 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.columns import TableColumns
-from graphveil.graph.convert import split_names
-from graphveil.graph.edge_stream import EdgeStream
-from graphveil.graph.found import Found, category_lists, class_list
+from graphveil.graph.adjacency import Repairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.mapped import mapped_rows
-from graphveil.graph.node_ids import NodeIds
-from graphveil.graph.repairs import Repairs
-from graphveil.graph.report import FeatureColumn, Reading
-from graphveil.graph.table import DUPLICATE, SELF_LOOP, Table, find_table
+from graphveil.graph.io import TableColumns
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table, find_table
+from graphveil.graph.io.mapped import EdgeStream, mapped_rows
+from graphveil.graph.report import FeatureColumn, FileContent, Undeclared
+from graphveil.graph.splits import split_names
+from graphveil.graph.validation import category_lists, class_list
 from graphveil.storage.decoding import decoding, inside
 
 _DECLARATIONS = ("directed", "name", "classes", "categories", "found")
@@ -49,67 +47,56 @@ _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are ke
 
 def read_tables(
     folder: Path, columns: TableColumns, repairs: Repairs, *, directed: bool | None = None, mmap: Path | None = None
-) -> Reading:
-    """With `mmap`, edges are read in parts and become `Reading.rows`; for that, `directed` is needed here."""
+) -> FileContent:
+    """Read a folder of tables.
+
+    Args:
+        folder: The folder.
+        columns: Which columns mean what.
+        repairs: What may be repaired in the list of edges.
+        directed: The declaration of direction, which is needed here with `mmap` alone.
+        mmap: A folder for files; edges are then read in parts and become `FileContent.rows`.
+
+    Returns:
+        The fields of the graph.
+
+    Raises:
+        InvalidInput: A table cannot be read; the message names the file, the row and the column.
+    """
     declared = _declarations(folder)
     categories = declared.get("categories", {}) if columns.categories is None else columns.categories
     nodes = Table(find_table(folder, "nodes"), [columns.id_column], text=tuple(categories))
-    ends = (columns.source_column, columns.target_column)
-    edges_path = find_table(folder, "edges")
-    fields: dict[str, Any] = {}
-    rows = None
-    if mmap is None:
-        edges = Table(edges_path, ends)
-        ids = _node_ids(nodes, columns.id_column)
-        fields["edge_index"] = _edge_index(edges, ends, ids, repairs)
-        edges_listed, edge_columns = len(edges), edges.table.column_names
-    else:
-        stream = EdgeStream(edges_path, ends)
-        ids = _node_ids(nodes, columns.id_column)
-        if not bool(declared.get("directed") if directed is None else directed):
-            repairs = replace(repairs, symmetrize=True)
-        rows, edges_listed = mapped_rows(stream, ids, repairs, mmap)
-        edge_columns = stream.column_names
+    if mmap is not None and not bool(declared.get("directed") if directed is None else directed):
+        repairs = replace(repairs, symmetrize=True)
+    ids, edges = _read_edges(find_table(folder, "edges"), nodes, columns, repairs, mmap)
 
-    fields |= {"num_nodes": len(ids), "node_ids": _named(ids.ids)}
-    public = ["the number of nodes and their ids"]
     label = _present(nodes, columns.label_column, "label")
     split = _present(nodes, columns.split_column, "split")
-    found = declared.get("found", Found())
-    if label is not None:
-        known = columns.classes if columns.classes is not None else declared.get("classes")
-        fields["y"], classes = nodes.labels(label, known, columns.max_categories)
-        already_numbers = all(type(name) is int and name == i for i, name in enumerate(classes))
-        fields |= {"num_classes": len(classes), "class_names": None if already_numbers else classes}
-        if columns.classes is not None or known is None:
-            found = replace(found, classes=len(classes) if known is None else None)
-    if split is not None:
-        fields |= nodes.masks(split, fields.get("y"))
-        public.append(f"which node is in which set (column {split!r})")
-
-    names = columns.feature_columns
-    if names is None:
-        names = tuple(name for name in nodes.table.column_names if name not in (columns.id_column, label, split))
-    for name in categories:
-        if name not in names:
-            raise nodes.error("columns", nodes.table.column_names, f"categories are declared of {name!r}, no feature")
-    fields["x"], described = _features(nodes, names, categories, columns.max_categories)
+    labels, undeclared = _labels(nodes, label, columns, declared)
+    masks = {} if split is None else nodes.masks(split, labels.get("y"))
+    names = _feature_names(nodes, (columns.id_column, label, split), columns.feature_columns, categories)
+    x, described = _features(nodes, names, categories, columns.max_categories)
     counted = [(c.name, c.width) for c in described if c.kind == "categorical" and not c.declared]
-    fields["found"] = replace(found, categories=(*found.categories, *counted))
-    if "name" in declared:
-        fields["name"] = declared["name"]
     used = (columns.id_column, label, split, *names)
     unused = [f"{nodes.path.name}: column {name!r}" for name in nodes.table.column_names if name not in used]
-    unused += [f"{edges_path.name}: column {name!r}" for name in edge_columns if name not in ends]
-    return Reading(
-        fields=fields,
-        edges_listed=edges_listed,
+    sets = () if split is None else (f"which node is in which set (column {split!r})",)
+    return replace(
+        edges,
+        fields={
+            **edges.fields,
+            **labels,
+            **masks,
+            "x": x,
+            "num_nodes": len(ids),
+            "node_ids": _named(ids.ids),
+            "undeclared": replace(undeclared, categories=(*undeclared.categories, *counted)),
+            **({"name": declared["name"]} if "name" in declared else {}),
+        },
         columns=described,
         split=None if split is None else f"column {split!r}",
         declared_directed=declared.get("directed"),
-        public=tuple(public),
-        unused=tuple(unused),
-        rows=rows,
+        public=("the number of nodes and their ids", *sets),
+        unused=(*unused, *edges.unused),
     )
 
 
@@ -133,8 +120,27 @@ def check_declarations(declared: dict[str, Any], known: tuple[str, ...]) -> dict
         raise InvalidInput("directed", declared["directed"], "must be true or false")
     if not isinstance(declared.get("name", ""), str):
         raise InvalidInput("name", declared["name"], "must be text")
-    checks = {"classes": class_list, "categories": category_lists, "found": Found.from_dict}
+    checks = {"classes": class_list, "categories": category_lists, "found": Undeclared.from_dict}
     return declared | {key: check(declared[key]) for key, check in checks.items() if key in declared}
+
+
+def _read_edges(
+    path: Path, nodes: Table, columns: TableColumns, repairs: Repairs, mmap: Path | None
+) -> tuple[NodeIds, FileContent]:
+    """The ids of the nodes, and the edges among them: in the fields, or, with `mmap`, as rows in files."""
+    ends = (columns.source_column, columns.target_column)
+    if mmap is None:
+        edges = Table(path, ends)
+        ids = _node_ids(nodes, columns.id_column)
+        content = FileContent({"edge_index": _edge_index(edges, ends, ids, repairs)}, len(edges))
+        names = edges.table.column_names
+    else:
+        stream = EdgeStream(path, ends)
+        ids = _node_ids(nodes, columns.id_column)
+        rows, listed = mapped_rows(stream, ids, repairs, mmap)
+        content = FileContent({}, listed, rows=rows)
+        names = stream.column_names
+    return ids, replace(content, unused=tuple(f"{path.name}: column {name!r}" for name in names if name not in ends))
 
 
 def _node_ids(nodes: Table, column: str) -> NodeIds:
@@ -193,6 +199,34 @@ def _present(nodes: Table, declared: str | None, usual: str) -> str | None:
         nodes.require(declared)
         return declared
     return usual if usual in nodes.table.column_names else None
+
+
+def _labels(
+    nodes: Table, label: str | None, columns: TableColumns, declared: Mapping[str, Any]
+) -> tuple[dict[str, Any], Undeclared]:
+    """Labels and classes as fields of the graph, and whether the number of classes was read from the column."""
+    undeclared = declared.get("found", Undeclared())
+    if label is None:
+        return {}, undeclared
+    known = columns.classes if columns.classes is not None else declared.get("classes")
+    y, classes = nodes.labels(label, known, columns.max_categories)
+    already_numbers = all(type(name) is int and name == i for i, name in enumerate(classes))
+    if columns.classes is not None or known is None:
+        undeclared = replace(undeclared, classes=len(classes) if known is None else None)
+    return {"y": y, "num_classes": len(classes), "class_names": None if already_numbers else classes}, undeclared
+
+
+def _feature_names(
+    nodes: Table, others: tuple[str | None, ...], chosen: tuple[str, ...] | None, categories: Mapping[str, Any]
+) -> tuple[str, ...]:
+    """The feature columns: the chosen ones, or all that are not among the others."""
+    names = chosen
+    if names is None:
+        names = tuple(name for name in nodes.table.column_names if name not in others)
+    for name in categories:
+        if name not in names:
+            raise nodes.error("columns", nodes.table.column_names, f"categories are declared of {name!r}, no feature")
+    return names
 
 
 def _features(
@@ -263,6 +297,6 @@ def write_tables(graph: Graph, folder: Path, ending: str) -> None:
         write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
         write(pa.table(content), path)
     declared = {"name": graph.name, "directed": graph.directed, **({"classes": classes} if classes else {})}
-    if graph.found != Found():
-        declared["found"] = graph.found.to_dict()
+    if graph.undeclared != Undeclared():
+        declared["found"] = graph.undeclared.to_dict()
     (folder / "graph.json").write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")

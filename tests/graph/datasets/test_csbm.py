@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm
-from graphveil.graph.csbm import _pairs_between, _pairs_within
+from graphveil.graph.datasets.csbm import _pairs_between, _pairs_within
 
 SIGMAS = 5  # a right generator fails one of these checks with probability below 1e-5
 

@@ -11,7 +11,7 @@ key                                                 content
 `train_mask`, `val_mask`, `test_mask`               booleans, nodes or nodes x splits; optional
 `directed`                                          a single boolean: the declaration that travels with the data
 `num_classes`, `class_names`, `node_ids`, `name`    optional
-`found`                                             JSON, from `write_graph`: what nobody declared (`graph.found`)
+`found`                                             JSON, from `write_graph`: what nobody declared (`Undeclared`)
 =================================================== ==========================================================
 
 An undirected graph lists every edge in both directions. The bare names `indptr`, `indices` and `data` of
@@ -31,10 +31,10 @@ import scipy.sparse as sp
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency
-from graphveil.graph.convert import MASKS, column_of_mask
-from graphveil.graph.found import Found, class_list
 from graphveil.graph.graph import Graph
-from graphveil.graph.report import FeatureColumn, Reading
+from graphveil.graph.report import FeatureColumn, FileContent, Undeclared
+from graphveil.graph.splits import MASKS, column_of_mask
+from graphveil.graph.validation import class_list
 from graphveil.storage.decoding import decoding, inside
 
 # Keys of single values, with the kinds of array that may hold them.
@@ -44,10 +44,11 @@ _SINGLE = {
     "name": ("U", "a single text"),
     "found": ("U", "a single text of JSON"),
 }
-_CSR = ("indptr", "indices", "data", "shape")
+_CSR = ("data", "indices", "indptr", "shape")
 
 
-def read_npz(path: Path, split: int) -> Reading:
+def read_npz(path: Path, split: int) -> FileContent:
+    """Read an `.npz` file; `split` is the column of masks that have several."""
     with decoding(path, "an .npz file of arrays"), inside(path):
         with np.load(path, allow_pickle=False) as file:
             if not isinstance(file, np.lib.npyio.NpzFile):
@@ -55,7 +56,7 @@ def read_npz(path: Path, split: int) -> Reading:
             read = [key for key in file.files if key in _known(file.files)]
             arrays = {key: file[key] for key in read}
             unused = tuple(f"array {key!r}" for key in file.files if key not in arrays)
-        return _reading(arrays, split, unused)
+        return _content(arrays, split, unused)
 
 
 def _known(keys: list[str]) -> set[str]:
@@ -66,7 +67,7 @@ def _known(keys: list[str]) -> set[str]:
     return {*_SINGLE, *MASKS, "labels", "node_ids", "class_names", *features, *(adjacency + part for part in _CSR)}
 
 
-def _reading(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ...]) -> Reading:
+def _content(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ...]) -> FileContent:
     prefix = "adj_" if "adj_indptr" in arrays else ""
     for key in (f"{prefix}indptr", f"{prefix}indices"):
         if key not in arrays:
@@ -88,10 +89,10 @@ def _reading(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ..
     single = {key: _single(key, arrays[key]) for key in _SINGLE if key in arrays}
     fields |= {key: value for key, value in single.items() if key in ("num_classes", "name")}
     if "found" in single:
-        fields["found"] = Found.from_dict(json.loads(single["found"]))
+        fields["undeclared"] = Undeclared.from_dict(json.loads(single["found"]))
     if "class_names" in arrays:
         fields["class_names"] = list(class_list(arrays["class_names"].reshape(-1).tolist()))
-    return Reading(
+    return FileContent(
         fields=fields,
         edges_listed=edges.shape[1],
         columns=() if x is None else (FeatureColumn("features", "numeric", x.shape[1]),),
@@ -115,12 +116,13 @@ def _features(arrays: Mapping[str, np.ndarray]) -> Any:
         return arrays["features"]
     for prefix in ("features_", "attr_"):
         if f"{prefix}indptr" in arrays:
-            data, indices, indptr, shape = (arrays[prefix + key] for key in ("data", "indices", "indptr", "shape"))
+            data, indices, indptr, shape = (arrays[prefix + key] for key in _CSR)
             return sp.csr_array((data, indices, indptr), shape=tuple(shape.tolist()))
     return None
 
 
 def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
+    """Write all fields of a graph but the report of how it was read."""
     arrays: dict[str, Any] = {
         "adj_indptr": graph.indptr,
         "adj_indices": graph.indices,
@@ -129,7 +131,7 @@ def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
         "name": np.array(graph.name),
     }
     if sp.issparse(graph.features):
-        for key in ("data", "indices", "indptr", "shape"):
+        for key in _CSR:
             arrays[f"features_{key}"] = np.asarray(getattr(graph.features, key))
     else:
         arrays["features"] = graph.features.numpy()
@@ -139,8 +141,8 @@ def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
         arrays["num_classes"] = np.array(graph.num_classes)
     if graph.class_names is not None:
         arrays["class_names"] = np.array(graph.class_names)
-    if graph.found != Found():
-        arrays["found"] = np.array(json.dumps(graph.found.to_dict()))
+    if graph.undeclared != Undeclared():
+        arrays["found"] = np.array(json.dumps(graph.undeclared.to_dict()))
     if graph.node_ids is not None:
         plain = graph.node_ids.dtype.kind in "iufUS"
         arrays["node_ids"] = graph.node_ids if plain else graph.node_ids.astype(str)

@@ -21,7 +21,6 @@ from pathlib import Path
 import numpy as np
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.filtering import drop_isolated_nodes, drop_small_classes
 from graphveil.graph.graph import Graph
 from graphveil.storage.decoding import decoding
 
@@ -43,7 +42,7 @@ SCHOOLS = tuple(
     """.split()  # noqa: SIM905
 )
 
-# The paper's own graph is only right if it is this file: its figures depend on every byte of it.
+# The file that the paper's figures are about.
 GIT_BLOBS = {"UIllinois20": "140f9c6e2f4bf041abe5c7cdf838f92786420b3a"}
 
 
@@ -58,17 +57,17 @@ def git_blob_id(content: bytes) -> str:
 
 
 def load_school(path: Path, school: str) -> Graph:
-    """The graph of one school from its `.mat` file, filtered, without a split."""
+    """The graph of one school from its `.mat` file, before filtering, without a split."""
     from scipy.io import loadmat
 
     expected = GIT_BLOBS.get(school)
-    if expected is not None and (found := git_blob_id(path.read_bytes())) != expected:
-        raise InvalidInput("path", str(path), f"is not the published {school}.mat: git blob {found}, not {expected}")
+    if expected is not None and (blob := git_blob_id(path.read_bytes())) != expected:
+        raise InvalidInput("path", str(path), f"is not the published {school}.mat: git blob {blob}, not {expected}")
     with decoding(path, "a Facebook100 .mat file"):
         content = loadmat(path, variable_names=["A", "local_info"])
         people = dict(zip(COLUMNS, content["local_info"].T.astype(np.int64), strict=False))
         years = np.unique(people["year"][people["year"] > 0])
-        graph = Graph.from_scipy(
+        return Graph.from_scipy(
             content["A"],
             np.concatenate([_one_hot(people[column]) for column in COLUMNS[:-1]], axis=1),
             np.where(people["year"] > 0, np.searchsorted(years, people["year"]), -1),
@@ -77,7 +76,6 @@ def load_school(path: Path, school: str) -> Graph:
             name=school.lower(),
             drop_self_loops=True,
         )
-    return drop_isolated_nodes(drop_small_classes(graph, MIN_CLASS))
 
 
 def _one_hot(codes: np.ndarray) -> np.ndarray:

@@ -14,19 +14,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, csbm, read_graph, write_graph
-
-
-def assert_identical(a: Graph, b: Graph) -> None:
-    assert np.array_equal(a.indptr, b.indptr)
-    assert np.array_equal(a.indices, b.indices)
-    assert torch.equal(a.features_torch().to_dense(), b.features_torch().to_dense())
-    assert torch.equal(a.labels, b.labels)
-    for mask in ("train_mask", "val_mask", "test_mask"):
-        assert torch.equal(getattr(a, mask), getattr(b, mask))
-    assert (a.directed, a.num_classes, a.name, a.class_names) == (b.directed, b.num_classes, b.name, b.class_names)
-    assert (a.node_ids is None) == (b.node_ids is None)
-    if a.node_ids is not None and b.node_ids is not None:
-        assert a.node_ids.tolist() == b.node_ids.tolist()
+from support.graphs import assert_same_graph
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -37,14 +25,14 @@ def test_npz_there_and_back(tmp_path: Path, triangle: Graph, sparse: bool, compr
         graph = graph.replace(features=sp.csr_array(triangle.features.numpy()))
     write_graph(graph, tmp_path / "g.npz", compress=compress)
     back = read_graph(tmp_path / "g.npz")
-    assert_identical(back, graph)
+    assert_same_graph(back, graph)
     assert sp.issparse(back.features) == sparse
 
 
 def test_a_directed_graph_without_labels_survives(tmp_path: Path) -> None:
     graph = Graph.from_edge_index([[0], [1]], num_nodes=3, directed=True, name="bare")
     write_graph(graph, tmp_path / "g.npz")
-    assert_identical(read_graph(tmp_path / "g.npz"), graph)
+    assert_same_graph(read_graph(tmp_path / "g.npz"), graph)
 
 
 def test_the_direction_in_the_file_cannot_be_contradicted(tmp_path: Path, triangle: Graph) -> None:

@@ -16,7 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import graphveil.graph.tables as tables_module
+import graphveil.graph.io.tables as tables_module
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
 
@@ -66,7 +66,7 @@ def test_the_report_counts_and_lists_what_became_public(tmp_path: Path) -> None:
     ]
     assert counts.columns[2].categories == ("Aachen", "Bonn", "Ulm")
     assert (counts.train, counts.val, counts.test, counts.split) == (2, 0, 1, "column 'split'")
-    assert counts.found == (
+    assert counts.undeclared == (
         "the number of classes (2) and their order",
         "the number of categories of column 'town' (3) and their order",
     )
@@ -152,7 +152,7 @@ def test_classes_can_be_declared_instead_of_found(tmp_path: Path) -> None:
     assert graph.class_names == ("yes", "no", "maybe")
     assert graph.labels.tolist() == [0, 1, -1, 1]
     assert graph.counts is not None
-    assert graph.counts.found == ("the number of categories of column 'town' (3) and their order",)
+    assert graph.counts.undeclared == ("the number of categories of column 'town' (3) and their order",)
     with pytest.raises(InvalidInput, match=r"nodes.csv, row 2, column 'label' = 'no': is not one of the declared"):
         read_graph(tmp_path / "g", classes=["yes", "maybe"])
 

@@ -12,25 +12,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.csbm import csbm
-from graphveil.graph.facebook100 import SCHOOLS, download_school, load_school
-from graphveil.graph.filtering import drop_isolated_nodes, drop_small_classes
+from graphveil.graph.datasets import facebook100
+from graphveil.graph.datasets.csbm import csbm
 from graphveil.graph.graph import Graph
-from graphveil.graph.reading import read_graph, write_graph
+from graphveil.graph.io import read_graph, write_graph
+from graphveil.graph.splits import MASKS
 from graphveil.storage.decoding import decoding
 
 # Raise this when filtering or conversion changes: cached graphs of another format are not looked at.
 _CACHE_FORMAT = 3
-# Filled entries of a feature matrix up to which a sparse product is the faster one.
+# The share of nonzero features up to which a sparse product is faster than a dense one.
 _MOSTLY_EMPTY = 0.15
 
 
 class MissingData(InvalidInput):
-    """The raw files of a dataset are not at hand."""
+    """The raw files of a dataset are in none of the folders that are searched."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
         The graph, with a split.
 
     Raises:
-        MissingData: the raw files are nowhere, and `download` is False.
+        MissingData: the raw files are in none of these folders, and `download` is False.
         InvalidInput: there is no such dataset, or its files cannot be downloaded or read.
 
     Example:
@@ -144,8 +145,10 @@ def _school(school: str) -> Source:
     return Source(
         folder=folder,
         files=(f"{school}.mat",),
-        load=lambda root: load_school((root / folder / f"{school}.mat").resolve(), school),
-        download=lambda root: download_school(school, root / folder),
+        load=lambda root: _filtered(
+            facebook100.load_school((root / folder / f"{school}.mat").resolve(), school), facebook100.MIN_CLASS
+        ),
+        download=lambda root: facebook100.download_school(school, root / folder),
     )
 
 
@@ -167,7 +170,11 @@ def _pyg(
         return getattr(torch_geometric.datasets, class_name)(str(root / below), *arguments)
 
     def load(root: Path) -> Graph:
-        return _filtered(build(root)[0], key, directed=directed, min_class=min_class)
+        data = build(root)[0]
+        for mask in MASKS:
+            data[mask] = None  # the published splits are other ones than the paper's
+        graph = Graph.from_pyg(data, directed=directed, name=key, drop_self_loops=True)
+        return graph if min_class is None else _filtered(graph, min_class)
 
     return Source(folder=folder, files=files, load=load, download=build)
 
@@ -185,7 +192,7 @@ def _amazon(name: str) -> tuple[str, ...]:
     return (f"amazon_electronics_{name}.npz",)
 
 
-_SCHOOLS = {school.lower(): _school(school) for school in SCHOOLS}
+_SCHOOLS = {school.lower(): _school(school) for school in facebook100.SCHOOLS}
 SOURCES = _SCHOOLS | {
     "facebook": _SCHOOLS["uillinois20"],
     "cora": _pyg("cora", "Cora/raw", _planetoid("cora"), "Planetoid", "Cora"),
@@ -206,11 +213,35 @@ SOURCES = _SCHOOLS | {
 }
 
 
-def _filtered(data: Any, key: str, *, directed: bool, min_class: int | None) -> Graph:
-    for mask in ("train_mask", "val_mask", "test_mask"):
-        data[mask] = None  # the published splits are other ones than the paper's
-    graph = Graph.from_pyg(data, directed=directed, name=key, drop_self_loops=True)
-    return graph if min_class is None else drop_isolated_nodes(drop_small_classes(graph, min_class))
+def _filtered(graph: Graph, min_class: int) -> Graph:
+    """The paper's filtering: without small classes and then without isolated nodes.
+
+    Both steps look at the data. They define the public set of nodes and come before anything is private
+    (docs/theory.md, section 9.4), so a certificate speaks about the filtered graph.
+    """
+    return _drop_isolated_nodes(_drop_small_classes(graph, min_class))
+
+
+def _drop_small_classes(graph: Graph, min_class: int) -> Graph:
+    """Without the nodes that have no label or whose class has fewer than `min_class` nodes; classes are renumbered."""
+    y = graph.labels.numpy()
+    sizes = np.bincount(y[y >= 0], minlength=graph.num_classes)
+    large = np.flatnonzero(sizes >= min_class)
+    number = np.full(graph.num_classes + 1, -1)
+    number[large] = np.arange(len(large))
+    renumbered = number[y]  # y = -1 picks the last place, which is -1
+    if len(large) == graph.num_classes and (renumbered >= 0).all():
+        return graph
+    names = None if graph.class_names is None else tuple(graph.class_names[c] for c in large)
+    kept = graph.subgraph(renumbered >= 0)
+    return kept.replace(labels=renumbered[renumbered >= 0], num_classes=len(large), class_names=names)
+
+
+def _drop_isolated_nodes(graph: Graph) -> Graph:
+    """Without the nodes that neither have an edge nor are the target of one."""
+    touched = np.diff(graph.indptr) > 0
+    touched[graph.indices] = True
+    return graph if touched.all() else graph.subgraph(touched)
 
 
 def find_raw_files(key: str, source: Source, root: str | Path | None, download: bool) -> Path:
@@ -244,7 +275,7 @@ def _cached(key: str, source: Source, root: Path) -> Graph:
             return read_graph(path, seed=None)
         except InvalidInput:
             pass  # a damaged cache is built again
-    graph = _stored(_load_aside(source, root))
+    graph = _with_sparse_features(_load_in_scratch_folder(source, root))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_graph(graph, path, compress=True, overwrite=True)
@@ -253,22 +284,24 @@ def _cached(key: str, source: Source, root: Path) -> Graph:
     return graph
 
 
-def _stored(graph: Graph) -> Graph:
-    """With sparse features where most entries are empty: a sparse product is then the faster one. For public data, of
-    which everything may be measured."""
-    found = graph.features
-    if not isinstance(found, torch.Tensor) or int(found.count_nonzero()) > _MOSTLY_EMPTY * found.numel():
+def _with_sparse_features(graph: Graph) -> Graph:
+    """With sparse features where most entries are zero, because sparse products are then faster.
+
+    This measures the features, which is allowed for public data alone.
+    """
+    x = graph.features
+    if not isinstance(x, torch.Tensor) or int(x.count_nonzero()) > _MOSTLY_EMPTY * x.numel():
         return graph
-    return graph.replace(features=sp.csr_array(found.numpy()))
+    return graph.replace(features=sp.csr_array(x.numpy()))
 
 
-def _load_aside(source: Source, root: Path) -> Graph:
+def _load_in_scratch_folder(source: Source, root: Path) -> Graph:
     """PyG writes `processed/` beside `raw/`: let it do so in a scratch folder, whose raw files are links."""
     with tempfile.TemporaryDirectory(prefix="graphveil-") as scratch:
         folder = Path(scratch) / source.folder
         folder.mkdir(parents=True)
         for file in source.files:
             (folder / file).symlink_to((root / source.folder / file).resolve())
-        # PyG announces on stderr that it processes; this is no news to whoever asked for a graph.
+        # PyG writes messages about its processing to stderr.
         with decoding(root / source.folder, "the raw files of this dataset"), redirect_stderr(io.StringIO()):
             return source.load(Path(scratch))

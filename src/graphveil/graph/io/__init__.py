@@ -1,27 +1,42 @@
-"""A user's own graph, from files and back."""
+"""Graphs in files: `read_graph` and `write_graph` choose the format by the path."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.columns import TableColumns
-from graphveil.graph.found import category_lists, class_list
+from graphveil.graph.adjacency import Repairs
+from graphveil.graph.convert import read_pt
 from graphveil.graph.graph import Graph
-from graphveil.graph.npz import read_npz, write_npz
-from graphveil.graph.repairs import Repairs
-from graphveil.graph.report import Reading, ReadReport
+from graphveil.graph.io.npz import read_npz, write_npz
+from graphveil.graph.report import FileContent, ReadReport
+from graphveil.graph.validation import category_lists, class_list
 from graphveil.storage.decoding import decoding, inside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which columns mean what; the arguments of `read_graph` that are about tables."""
+
+    id_column: str = "id"
+    source_column: str = "source"
+    target_column: str = "target"
+    label_column: str | None = None
+    split_column: str | None = None
+    feature_columns: tuple[str, ...] | None = None
+    classes: tuple[Any, ...] | None = None
+    categories: Mapping[str, tuple[str, ...]] | None = None
+    max_categories: int = 1000
 
 
 def is_path(word: str, folder: Path = Path()) -> bool:
@@ -57,8 +72,9 @@ def read_graph(
 ) -> Graph:
     """Read a graph from an `.npz` file, a PyG `.pt` file, or a folder with tables of nodes and edges.
 
-    The formats are described in `graphveil.graph.npz`, `.pyg_file` and `.tables`. No file can run code. `graph.counts`
-    says what was read, and which facts found in the data are from then on treated as public.
+    The formats are described in `graphveil.graph.io.npz`, `graphveil.graph.io.tables` and
+    `graphveil.graph.convert.read_pt`. No file can run code. `graph.counts` says what was read, and which facts are from
+    then on treated as public.
 
     Args:
         path: the file or folder.
@@ -69,7 +85,7 @@ def read_graph(
         id_column, source_column, target_column, label_column, split_column: columns of the tables. Label and split
             are optional; left at None they are "label" and "split" if there are such columns.
         feature_columns: the columns of the tables that are features; by default all others.
-        classes: all classes in order, declared instead of found in the label column.
+        classes: all classes in order, declared instead of read from the label column.
         categories: all categories of a column in order, by its name, likewise. Such a column is text, whatever it
             looks like; a value that is not listed is an error.
         max_categories: a text column with more distinct values that are not declared is an error.
@@ -107,22 +123,22 @@ def read_graph(
     repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
     with decoding(path, "a graph"):
         if path.is_dir():
-            reading = _read_folder(path, columns, repairs, directed, mmap)
+            content = _read_folder(path, columns, repairs, directed, mmap)
         else:
-            reading = _read_file(path, columns, split, mmap)
-    directed = _declared(directed, reading, path)
+            content = _read_file(path, columns, split, mmap)
+    directed = _declared(directed, content, path)
     if path.is_dir() and not directed:
         repairs = replace(repairs, symmetrize=True)
-    fields = {"edge_index": _NO_EDGES, **reading.fields}
-    fields |= {"name": name or reading.fields.get("name") or path.stem, "directed": directed}
+    fields = {"edge_index": _NO_EDGES, **content.fields}
+    fields |= {"name": name or content.fields.get("name") or path.stem, "directed": directed}
     with decoding(path, "a graph"), inside(path):
         graph = Graph.from_edge_index(**fields, **asdict(repairs))
-    if reading.rows is not None:
-        graph = graph._with_canonical_rows(*reading.rows)
-    origin = reading.split or "none"
+    if content.rows is not None:
+        graph = graph._with_canonical_rows(*content.rows)
+    origin = content.split or "none"
     if not graph.has_split and seed is not None and bool((graph.labels >= 0).any()):
         graph, origin = graph.with_split(seed), f"random, seed {seed}"
-    return graph.with_counts(_report(graph, reading, path, origin))
+    return graph.with_counts(_report(graph, content, path, origin))
 
 
 def write_graph(
@@ -142,8 +158,8 @@ def write_graph(
 
     The files hold the private graph as it is.
     """
-    from graphveil.graph.table import FORMATS
-    from graphveil.graph.tables import write_tables
+    from graphveil.graph.io.columns import FORMATS
+    from graphveil.graph.io.tables import write_tables
 
     path = Path(path)
     if path.suffix not in (".npz", ""):
@@ -168,9 +184,9 @@ def write_graph(
 
 def _read_folder(
     path: Path, columns: TableColumns, repairs: Repairs, directed: bool | None, mmap: str | Path | None
-) -> Reading:
-    from graphveil.graph.scratch import check_folder
-    from graphveil.graph.tables import read_tables
+) -> FileContent:
+    from graphveil.graph.io.mapped import check_folder
+    from graphveil.graph.io.tables import read_tables
 
     if mmap is None:
         return read_tables(path, columns, repairs)
@@ -178,7 +194,7 @@ def _read_folder(
     return read_tables(path, columns, repairs, directed=directed, mmap=Path(mmap))
 
 
-def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path | None) -> Reading:
+def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path | None) -> FileContent:
     if not path.is_file():
         raise InvalidInput("path", str(path), "there is no such file or folder")
     if mmap is not None:
@@ -190,30 +206,28 @@ def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path |
     if path.suffix == ".npz":
         return read_npz(path, split)
     if path.suffix in _PYG_FILES:
-        from graphveil.graph.pyg_file import read_pt
-
         return read_pt(path, split)
     raise InvalidInput("path", str(path), "must be an .npz file, a PyG .pt file, or a folder of tables")
 
 
-def _declared(directed: bool | None, reading: Reading, path: Path) -> bool:
-    in_file = reading.declared_directed
+def _declared(directed: bool | None, content: FileContent, path: Path) -> bool:
+    in_file = content.declared_directed
     if directed is not None and in_file is not None and directed != in_file:
         raise InvalidInput("directed", directed, f"{path.name} declares directed = {in_file}")
     return bool(directed if directed is not None else in_file)
 
 
-def _report(graph: Graph, reading: Reading, path: Path, split: str) -> ReadReport:
-    public = list(reading.public)
+def _report(graph: Graph, content: FileContent, path: Path, split: str) -> ReadReport:
+    public = list(content.public)
     if not path.is_dir():
         public.append("the number of nodes and features, and which node is in which set")
     return ReadReport(
         source=path.name,
         nodes=graph.num_nodes,
-        edges_listed=reading.edges_listed,
+        edges_listed=content.edges_listed,
         edges_stored=graph.num_edges,
         directed=graph.directed,
-        columns=reading.columns,
+        columns=content.columns,
         features=graph.num_features,
         classes=graph.num_classes,
         labelled=int((graph.labels >= 0).sum()),
@@ -222,6 +236,6 @@ def _report(graph: Graph, reading: Reading, path: Path, split: str) -> ReadRepor
         test=int(graph.test_mask.sum()),
         split=split,
         public=tuple(public),
-        found=graph.found.facts(),
-        unused=reading.unused,
+        undeclared=graph.undeclared.facts(),
+        unused=content.unused,
     )

@@ -1,4 +1,7 @@
-"""One table of a folder, and what its columns turn into; errors name file, row and column."""
+"""One Parquet or CSV file, and what its columns become: ids, labels, masks, numbers, categories.
+
+Errors name the file, the row and the column.
+"""
 
 from __future__ import annotations
 
@@ -13,30 +16,43 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.convert import SPLITS
-from graphveil.graph.node_ids import LONGEST_ID, NodeIds, why_no_id
+from graphveil.graph.splits import SPLITS
+from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
 _NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
-_TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"  # what a CSV column of true and false, which is numeric, holds
+# The cells of a CSV column of true and false, which is numeric.
+_TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
+# Integer ids that fill at least this part of their range are looked up in a table over the range.
+_FILLED = 0.25
 
 
 def find_table(folder: Path, stem: str) -> Path:
     """`<folder>/<stem>.parquet` or `.csv`, whichever is there."""
-    found = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
-    if len(found) != 1:
-        why = "both are there; remove one" if found else "neither is there"
+    there = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
+    if len(there) != 1:
+        why = "both are there; remove one" if there else "neither is there"
         raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
-    return found[0]
+    return there[0]
 
 
 class Table:
-    """A Parquet or CSV file; `keys` are the columns of ids, which must be there, and `text` columns hold text."""
+    """A Parquet or CSV file.
 
-    first = 0  # rows of the file before those of this table
+    Args:
+        path: The file.
+        keys: The columns of ids, which must be there.
+        text: Columns of a CSV file that hold text, whatever they look like.
+
+    Raises:
+        InvalidInput: The file cannot be read, or a column is not there.
+    """
+
+    # How many rows of the file come before those of this table.
+    first = 0
 
     def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
         self.path = path
@@ -103,7 +119,7 @@ class Table:
         return position
 
     def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
-        """Class numbers with -1 for an empty cell, and the classes: the declared ones, or those found, sorted."""
+        """Class numbers, -1 for an empty cell, and the classes: the declared ones, or those in the column, sorted."""
         if classes is None:
             self._check_one_kind(column, "leave it empty if there is no label, or declare all classes")
         codes, values = self._encode(column)
@@ -144,7 +160,7 @@ class Table:
         return x
 
     def categories(self, column: str, declared: Sequence[str] | None, limit: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        """A text feature column as positions in its categories: the declared ones, or those found, sorted."""
+        """A text feature column as positions in its categories: the declared ones, or those in the column, sorted."""
         codes, values = self._encode(column)
         if (codes < 0).any():
             raise self.cell_error(column, int(np.argmax(codes < 0)), "a feature value is missing")
@@ -183,8 +199,10 @@ class Table:
             raise self._first_other(column, values, _NUMBER, why)
 
     def _check_one_kind(self, column: str, advice: str) -> None:
-        """A CSV column in which at least half of the cells are numbers, or true and false, is numeric, so that all
-        others are errors: one person's word must not make text of it."""
+        """Refuse a CSV column in which at least half of the cells, but not all, are numbers or are true and false.
+
+        Such a column is numeric, and its other cells are errors: one person's cell must not turn it into text.
+        """
         values = self._array(column)
         if self.path.suffix != ".csv" or not _is_text(values.type):
             return
@@ -214,6 +232,35 @@ class Table:
         encoded = values.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return codes, encoded.dictionary.to_pylist()
+
+
+class NodeIds:
+    """Distinct ids, int64 or text, in the order of the nodes."""
+
+    def __init__(self, ids: pa.Array) -> None:
+        self.ids = ids
+        self._places: np.ndarray | None = None
+        if not pa.types.is_integer(ids.type):
+            return
+        numbers = ids.to_numpy(zero_copy_only=False)
+        self._least, self._most = int(numbers.min()), int(numbers.max())
+        if self._most - self._least < len(numbers) / _FILLED:
+            self._places = np.full(self._most - self._least + 1, -1, np.int32)
+            self._places[numbers - self._least] = np.arange(len(numbers))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def positions(self, values: pa.Array) -> np.ndarray:
+        """The node of each of these ids, -1 where there is none."""
+        if self._places is not None and pa.types.is_integer(values.type):
+            numbers = values.to_numpy(zero_copy_only=False)
+            known = (numbers >= self._least) & (numbers <= self._most)
+            return np.where(known, self._places[np.where(known, numbers - self._least, 0)], np.int32(-1))
+        ids = self.ids
+        if values.type != ids.type:  # integers here, text there: compare as text
+            values, ids = values.cast(pa.large_string()), ids.cast(pa.large_string())
+        return pc.index_in(values, value_set=ids).fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
