@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from graphveil.cli.bench import bench
 from graphveil.errors import InvalidInput
-from graphveil.experiments import SPECS, sources
 from graphveil.storage.journal import read_journal
 from support.specs import write_spec
 
@@ -75,17 +74,6 @@ def test_graphs_that_are_not_at_hand(call, tmp_path, monkeypatch):
         call("table2", "--graphs", "cora", *root)
     with pytest.raises(InvalidInput, match="has no runs left"):
         call("figure-a", *root)
-
-
-def test_a_stand_in_keeps_its_own_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
-    raw = tmp_path / "Berkeley13" / "raw"
-    raw.mkdir(parents=True)
-    (raw / "Berkeley13.mat").touch()
-    spec, notes = sources.graphs_at_hand(SPECS["figure-a"], str(tmp_path))
-    assert [graph.name for graph in spec.graphs] == ["berkeley13"]
-    assert notes == ["facebook is not at hand: berkeley13 stands in under its own name"]
 
 
 @pytest.mark.parametrize(

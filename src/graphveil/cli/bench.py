@@ -83,7 +83,7 @@ def _chosen(
     root: Path | None,
 ) -> Spec:
     from graphveil.experiments import builtin_spec, read_spec
-    from graphveil.experiments.sources import chosen_graphs, graphs_at_hand
+    from graphveil.experiments.graphs import chosen_graphs, graphs_at_hand
 
     if unit is not None and unit not in UNITS:
         raise InvalidInput("unit", unit, f"must be one of {', '.join(UNITS)}")

@@ -5,12 +5,12 @@
 28
 """
 
-from graphveil.experiments.builtin import SPECS, builtin_spec
+from graphveil.experiments.paper import SPECS, builtin_spec
+from graphveil.experiments.results import Cell, Results, Row, Table, make_tables, read_results
 from graphveil.experiments.runner import Progress, run_spec
 from graphveil.experiments.spec import GraphRef, Run, Setting, Spec
 from graphveil.experiments.spec_file import read_spec
-from graphveil.experiments.summary import Results, read_results, summary
-from graphveil.experiments.table import Cell, Row, Table, make_tables
+from graphveil.experiments.summary import summary
 
 __all__ = [
     "SPECS",

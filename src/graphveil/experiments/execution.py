@@ -1,18 +1,29 @@
-"""One run from its description to its record, in whichever process it is asked for."""
+"""Executes runs: a single one, or many in this process, in several processes, or on a cluster."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import signal
+import threading
 import time
+import warnings
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from datetime import UTC, datetime
+from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
+from joblib import Parallel, delayed, parallel_config  # type: ignore[import-untyped]
 
+from graphveil import validate
+from graphveil.errors import InvalidInput
 from graphveil.evaluation.peak_memory import forget_peak, peak_memory_mb
 from graphveil.evaluation.scores import Scores, scores
-from graphveil.experiments.sources import load
+from graphveil.experiments.graphs import load
 from graphveil.experiments.spec import Run
 from graphveil.graph import Graph
 from graphveil.methods import method_class
@@ -22,20 +33,34 @@ from graphveil.privacy.levels import Edge
 from graphveil.privacy.plan import paper_delta
 from graphveil.provenance import code_digest
 
+BACKENDS = ("loky", "ray")
+# Jobs, or threads of one job; more than any machine has cores.
+MOST_AT_ONCE = 4096
+Records = Generator[dict[str, Any], None, None]
+
 
 def execute(run: Run, root: str | None, threads: int) -> dict[str, Any]:
-    """Fit, score and describe; an error becomes a record too, so that one run never stops the others."""
+    """Fit and score. An error is recorded too, so that one run never stops the others.
+
+    Args:
+        run: The run.
+        root: The folder of raw datasets.
+        threads: Threads for PyTorch.
+
+    Returns:
+        Its record: a line of runs.jsonl.
+    """
     torch.set_num_threads(threads)
     forget_peak()
     start = time.perf_counter()
     try:
-        found = _measure(run, root)
+        outcome = _measure(run, root)
     except Exception as error:
-        found = failure(type(error).__name__, str(error))
+        outcome = failure(type(error).__name__, str(error))
     return {
         "key": run.key,
         "run": run.to_dict(),
-        **found,
+        **outcome,
         "total_seconds": round(time.perf_counter() - start, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         "threads": threads,
@@ -51,9 +76,9 @@ def failure(kind: str, message: str) -> dict[str, Any]:
 
 
 def method_seed(split_seed: int) -> int:
-    """The seed of initial weights and noise: another stream than the split's, the same for every method and budget.
+    """The seed of initial weights and noise, derived from the split's; the same for every method and budget.
 
-    Common random numbers make two rows of a table differ by what they do and not by what they drew.
+    With common random numbers two rows of a table differ by what the methods do and not by what they drew.
     """
     digest = hashlib.sha256(f"graphveil experiment {split_seed}".encode()).digest()
     return int.from_bytes(digest[:6], "big")
@@ -81,7 +106,7 @@ def _measure(run: Run, root: str | None) -> dict[str, Any]:
         "val_accuracy": None if val is None else val.accuracy,
         "macro_f1": None if test is None else test.macro_f1,
         "class_f1": None if test is None else list(test.class_f1),
-        # Equal digests: the same probabilities to the last bit.
+        # Equal digests mean that all probabilities are equal to the last bit.
         "probabilities": hashlib.sha256(model.predict_proba().tobytes()).hexdigest()[:16],
         "seconds": round(seconds, 3),
         "delta": model.certificate_.delta,
@@ -90,18 +115,141 @@ def _measure(run: Run, root: str | None) -> dict[str, Any]:
 
 
 def _delta(run: Run, graph: Graph) -> tuple[float | str, int | None]:
-    """The run's delta, and the number of edges if that was declared with it.
+    """The run's delta, and the number of edges if delta depends on it.
 
-    The paper's delta is for graphs that are public: at edge level it follows from the number of edges there are.
+    The paper's delta is for public graphs: at edge level it depends on the number of edges.
     """
     if run.delta != "paper":
         return run.delta, None
-    found = paper_delta(run.level, int(graph.train_mask.sum()), graph.num_edges)
-    return found, graph.num_edges if isinstance(run.level, Edge) else None
+    delta = paper_delta(run.level, int(graph.train_mask.sum()), graph.num_edges)
+    return delta, graph.num_edges if isinstance(run.level, Edge) else None
 
 
 def _scores(model: NodeClassifier, graph: Graph, mask: torch.Tensor) -> Scores | None:
     return scores(graph.labels[mask].numpy(), model.predict(mask), graph.num_classes)
+
+
+def outcomes(runs: Sequence[Run], root: str | None, *, jobs: int, threads: int, backend: str = "loky") -> Records:
+    """The record of every run, in the order in which they finish.
+
+    Args:
+        runs: The runs.
+        root: The folder of raw datasets.
+        jobs: How many run at a time.
+        threads: Threads of each.
+        backend: "loky" for this machine: one job stays in this process, more get processes of their own, and a process
+            that dies (most often for lack of memory) costs only its own run. "ray" for the cluster that RAY_ADDRESS
+            names, or a local one; files and datasets must have the same paths there.
+
+    Returns:
+        A generator of records.
+
+    Raises:
+        InvalidInput: If the backend is unknown or not installed.
+    """
+    if backend not in BACKENDS:
+        raise InvalidInput("backend", backend, f"must be one of {', '.join(BACKENDS)}")
+    if backend == "ray":
+        return _on_cluster(runs, root, jobs, threads)
+    return _here(runs, root, threads) if jobs == 1 else _in_processes(runs, root, jobs, threads)
+
+
+def threads_for(jobs: int, threads: int | None) -> int:
+    """Threads of each job: the given number, or an equal part of the cores."""
+    if threads is not None:
+        return validate.count("threads", threads, most=MOST_AT_ONCE)
+    return max(1, cores() // validate.count("jobs", jobs, most=MOST_AT_ONCE))
+
+
+def _here(runs: Sequence[Run], root: str | None, threads: int) -> Records:
+    before = torch.get_num_threads()
+    try:
+        for run in runs:
+            yield execute(run, root, threads)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _in_processes(runs: Sequence[Run], root: str | None, jobs: int, threads: int) -> Records:
+    waiting = {run.key: run for run in runs}
+    while waiting:
+        started: dict[str, Run] = {}
+        try:
+            for record in _parallel(list(waiting.values()), started, root, jobs, threads):
+                del waiting[record["key"]], started[record["key"]]
+                yield record
+        except BrokenProcessPool:
+            # One of the started runs killed its process, and it is not known which: each of them is tried alone.
+            for key, run in list(started.items()):
+                yield _alone(run, root, threads)
+                del waiting[key]
+
+
+def _parallel(runs: Sequence[Run], started: dict[str, Run], root: str | None, jobs: int, threads: int) -> Records:
+    def calls() -> Iterator[Any]:
+        for run in runs:
+            started[run.key] = run
+            yield delayed(_in_worker)(run, root, threads)
+
+    with parallel_config(backend="loky", inner_max_num_threads=threads):
+        # A run is started only when a process is free for it, so a kill loses at most one run for each job.
+        parallel = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch=jobs, return_as="generator_unordered")
+    with warnings.catch_warnings():
+        # joblib replaces a worker whose memory has grown, and warns; the user need not know.
+        warnings.filterwarnings("ignore", "A worker stopped while some jobs were given", UserWarning)
+        with closing(parallel(calls())) as records:
+            yield from records
+
+
+def _alone(run: Run, root: str | None, threads: int) -> dict[str, Any]:
+    start = time.perf_counter()
+    try:
+        # With one job joblib would stay in this process, which the run might kill.
+        return next(_parallel([run], {}, root, 2, threads))
+    except BrokenProcessPool:
+        why = "the process of this run was ended from outside, most often for lack of memory"
+        return _lost(run, threads, start, failure("ProcessDied", why))
+
+
+def _on_cluster(runs: Sequence[Run], root: str | None, jobs: int, threads: int) -> Records:
+    """Runs in batches of as many as there are jobs, because joblib's Ray backend returns whole batches only."""
+    try:
+        import_module("ray.util.joblib").register_ray()
+    except ImportError:
+        raise InvalidInput("backend", "ray", "needs the package ray") from None
+    with parallel_config(backend="ray"), Parallel(n_jobs=jobs, batch_size=1) as parallel:
+        for batch in (runs[first : first + jobs] for first in range(0, len(runs), jobs)):
+            start = time.perf_counter()
+            try:
+                yield from parallel(delayed(_in_worker)(run, root, threads) for run in batch)
+            except Exception as error:
+                # A machine or process of the cluster was lost; the runs themselves record their errors.
+                for run in batch:
+                    yield _lost(run, threads, start, failure(type(error).__name__, str(error)))
+
+
+def _lost(run: Run, threads: int, start: float, outcome: dict[str, Any]) -> dict[str, Any]:
+    seconds = round(time.perf_counter() - start, 3)
+    return {"key": run.key, "run": run.to_dict(), **outcome, "total_seconds": seconds, "threads": threads}
+
+
+def _in_worker(run: Run, root: str | None, threads: int) -> dict[str, Any]:
+    _settle()
+    return execute(run, root, threads)
+
+
+@cache
+def _settle() -> None:
+    """Once in each process: leave Ctrl-C to the parent, and end when the parent ends."""
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def cores() -> int:

@@ -1,30 +1,40 @@
-"""Work through a spec, keep every finished run, and never do one twice."""
+"""Works through a spec: keeps every finished run, repeats none, and shows how far it is."""
 
 from __future__ import annotations
 
 import sys
+from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
+
+from rich import progress
+from rich.console import Console
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.experiments.display import Display, Estimate
-from graphveil.experiments.execution import cores
-from graphveil.experiments.pool import MOST_AT_ONCE, outcomes, threads_for
+from graphveil.experiments.execution import MOST_AT_ONCE, cores, outcomes, threads_for
+from graphveil.experiments.results import CALLS, RUNS
 from graphveil.experiments.spec import Run, Spec
+from graphveil.experiments.summary import duration
 from graphveil.provenance import code_digest
 from graphveil.storage.journal import Journal
-
-RUNS, CALLS = "runs.jsonl", "calls.jsonl"
 
 
 @dataclass(frozen=True)
 class Progress:
-    """Where an experiment stands: all of its runs, those that are done, those that failed, those of this call."""
+    """How far an experiment is.
+
+    Args:
+        runs: How many runs it has.
+        done: How many of them are done.
+        failed: How many of them failed.
+        new: How many of them were made by this call.
+    """
 
     runs: int
     done: int
@@ -43,11 +53,27 @@ def run_spec(
     retry_failed: bool = False,
     command: str = "",
 ) -> Progress:
-    """Run what `out` does not hold yet.
+    """Run an experiment, except for runs that are finished already.
 
-    `out/runs.jsonl` gets one line for each finished run, `out/calls.jsonl` one for this call. A folder may hold several
-    experiments; runs that they share are made once. Results are a function of the run alone, on one machine with one
-    number of `threads` (by default the cores divided by `jobs`, which is by default the number of cores).
+    OUT/runs.jsonl gets one line for each finished run, OUT/calls.jsonl one for this call. A folder may hold several
+    experiments; runs that they share are made once. On one machine with one number of threads a result depends on
+    its run alone.
+
+    Args:
+        spec: The experiment.
+        out: The folder of the results.
+        root: The folder of raw datasets.
+        jobs: How many runs at a time; by default as many as there are cores.
+        threads: Threads of each run; by default the number of cores divided by `jobs`.
+        backend: "loky" for this machine, "ray" for a cluster.
+        retry_failed: Whether runs that failed are tried again.
+        command: The command line, for the record.
+
+    Returns:
+        How many runs there are, and how they ended.
+
+    Raises:
+        InvalidInput: If the experiment has no runs, or an argument is out of range.
     """
     runs = spec.runs()
     if not runs:
@@ -72,8 +98,8 @@ def run_spec(
                 journal.append(record)
                 status[record["key"]] = record["status"]
                 display.finished(by_key[record["key"]], record)
-    found = [status[run.key] for run in runs]
-    return Progress(len(runs), found.count("done"), found.count("failed"), len(waiting))
+    states = [status[run.key] for run in runs]
+    return Progress(len(runs), states.count("done"), states.count("failed"), len(waiting))
 
 
 def _is_settled(status: str | None, retry_failed: bool) -> bool:
@@ -81,7 +107,7 @@ def _is_settled(status: str | None, retry_failed: bool) -> bool:
 
 
 def _warn_of_other_code(records: Sequence[Mapping[str, Any]], kept: Set[str]) -> None:
-    """Finished work is never repeated, not even by newer code: say so, because the two may differ."""
+    """Runs that older code finished are not repeated: say so, because newer code may give other results."""
     code = {record["key"]: record.get("code") for record in records}
     others = sum(code[key] != code_digest() for key in kept)
     if others:
@@ -89,7 +115,7 @@ def _warn_of_other_code(records: Sequence[Mapping[str, Any]], kept: Set[str]) ->
 
 
 def _note_call(spec: Spec, runs: Sequence[Run], out: Path, command: str, jobs: int, threads: int) -> None:
-    """What was asked for: a summary shows these runs, in this order, and this command."""
+    """Record the call: a summary shows its runs in this order, and its command."""
     with Journal(out / CALLS) as calls:
         calls.append(
             {
@@ -103,3 +129,96 @@ def _note_call(spec: Spec, runs: Sequence[Run], out: Path, command: str, jobs: i
                 "keys": [run.key for run in runs],
             }
         )
+
+
+class Estimate:
+    """Estimates the time left from how long similar runs took, those of earlier calls included."""
+
+    def __init__(self, waiting: Sequence[Run], jobs: int, known: Sequence[Mapping[str, Any]]) -> None:
+        self._waiting = {run.key: run for run in waiting}
+        self._jobs = jobs
+        self._taken: dict[tuple[str, ...], list[float]] = defaultdict(list)
+        for record in known:
+            self._learn(record)
+
+    def finished(self, record: Mapping[str, Any]) -> None:
+        """Take note of a run that is finished."""
+        self._waiting.pop(record["key"], None)
+        self._learn(record)
+
+    def seconds_left(self) -> float | None:
+        """The time left; None as long as no run is finished."""
+        if not self._taken[()]:
+            return None
+        return sum(self._expected(run.graph.name, run.method) for run in self._waiting.values()) / self._jobs
+
+    def _learn(self, record: Mapping[str, Any]) -> None:
+        if record["status"] == "done":
+            graph, method = record["run"]["graph"]["name"], record["run"]["method"]
+            for kind in _kinds(graph, method):
+                self._taken[kind].append(record["total_seconds"])
+
+    def _expected(self, graph: str, method: str) -> float:
+        taken = next(self._taken[kind] for kind in _kinds(graph, method) if self._taken[kind])
+        return sum(taken) / len(taken)
+
+
+def _kinds(graph: str, method: str) -> tuple[tuple[str, ...], ...]:
+    """From the most similar runs to all runs."""
+    return (graph, method), (graph,), ()
+
+
+class Display:
+    """Shows progress on stderr: a bar with the time left on a terminal, a line for each finished run in a pipe."""
+
+    def __init__(self, total: int, done: int, estimate: Estimate) -> None:
+        self._done, self._total, self._failed = done, total, 0
+        self._estimate = estimate
+        console = Console(stderr=True)
+        self._bar: progress.Progress | None = None
+        if console.is_terminal:
+            self._bar = progress.Progress(
+                progress.SpinnerColumn(),
+                progress.BarColumn(),
+                progress.MofNCompleteColumn(),
+                progress.TextColumn("{task.fields[left]}"),
+                progress.TimeElapsedColumn(),
+                progress.TextColumn("{task.description}", style="dim"),
+                console=console,
+                transient=True,
+            )
+            self._task = self._bar.add_task("", total=total, completed=done, left=self._left())
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def finished(self, run: Run, record: Mapping[str, Any]) -> None:
+        self._done += 1
+        self._failed += record["status"] == "failed"
+        self._estimate.finished(record)
+        line = f"{run}: {_result(record)}"
+        if self._bar is None:
+            print(f"[{self._done}/{self._total}] {line}", file=sys.stderr, flush=True)
+            return
+        if record["status"] == "failed":
+            self._bar.console.print(line, style="red", highlight=False, markup=False)
+        self._bar.update(self._task, completed=self._done, description=line, left=self._left())
+
+    def _left(self) -> str:
+        seconds = self._estimate.seconds_left()
+        left = "" if seconds is None else f"about {duration(seconds)} left"
+        return f"{left}, {self._failed} failed" if self._failed else left
+
+
+def _result(record: Mapping[str, Any]) -> str:
+    if record["status"] == "failed":
+        return f"failed, {record['error']['kind']}: {record['error']['message']}"
+    accuracy = record["test_accuracy"]
+    score = "no test nodes" if accuracy is None else f"{100 * accuracy:.2f} %"
+    return f"{score} in {record['seconds']:.1f} s"

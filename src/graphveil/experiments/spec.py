@@ -1,22 +1,28 @@
-"""Experiments as data: a spec lists graphs, settings and seeds, and expands to runs.
+"""An experiment as data: a spec lists graphs, settings and seeds, and expands to runs.
 
-Nothing here loads a graph or trains: a spec is a value that can be read, narrowed down and compared.
+Nothing here loads a graph or trains: a spec is a value that can be checked, narrowed down and compared.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
+import types
+import typing
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict
+from graphveil.methods import method_class
+from graphveil.methods.plans import Settings, spending_of
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict, with_unit
+from graphveil.privacy.plan import PublicFacts
 
-# What the columns of a summary are: the graphs, or the quantity that a figure sweeps.
+# The columns of a table: the graphs, or the parameter that a figure varies.
 Axis = Literal["graph", "epsilon", "k", "phi"]
 MOST_SEEDS = 100_000
 AXES: tuple[Axis, ...] = ("graph", "epsilon", "k", "phi")
@@ -24,13 +30,23 @@ AXES: tuple[Axis, ...] = ("graph", "epsilon", "k", "phi")
 # "auto" is the library's own rule (`plan.automatic_delta`), "paper" the paper's (`plan.paper_delta`).
 Delta = float | Literal["auto", "paper"]
 
+# Parameters of a method that a run has fields for, or that the runner sets.
+_RESERVED = ("level", "epsilon", "delta", "seed", "show_progress", "public_edges")
+# A graph that is large enough for every k and every degree: it is used to ask whether a method fits a level.
+_LARGE_GRAPH = PublicFacts(nodes=10**9, train_nodes=10**8, features=1, classes=2)
+
 
 @dataclass(frozen=True)
 class GraphRef:
     """A dataset by name, or a user's own file or folder.
 
-    A file is identified by `content`, the digest of its bytes, and by what it is declared to be: moving it changes
-    nothing, changing it makes its runs new ones.
+    A file is identified by its content: moving it changes nothing, and changing it makes its runs new ones.
+
+    Args:
+        name: The dataset's name, or the name that tables show.
+        path: The file or folder; None for a dataset.
+        directed: Whether the file's graph is declared directed; None if the file says it.
+        content: A digest of the file's bytes.
     """
 
     name: str
@@ -47,7 +63,17 @@ class GraphRef:
 
 @dataclass(frozen=True)
 class Run:
-    """One fit: everything that its result follows from. `seed` draws the split."""
+    """One fit, by everything that its result depends on.
+
+    Args:
+        graph: The graph.
+        method: The method's name.
+        level: The privacy level.
+        epsilon: The budget; None at level none.
+        delta: A number, or the rule that gives it.
+        seed: The seed of the random split. The noise has a seed that is derived from it.
+        options: Parameters of the method that differ from its defaults.
+    """
 
     graph: GraphRef
     method: str
@@ -70,7 +96,7 @@ class Run:
 
     @property
     def key(self) -> str:
-        """The run's identity: two runs with the same key have the same result."""
+        """A digest of all fields. Two runs with the same key have the same result."""
         text = json.dumps(self.to_dict(), sort_keys=True, allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -81,7 +107,16 @@ class Run:
 
 @dataclass(frozen=True)
 class Setting:
-    """Every method at every level with every epsilon; `options` for all methods, `method_options` for one of them."""
+    """Every method at every level with every epsilon.
+
+    Args:
+        levels: The privacy levels.
+        epsilons: The budgets.
+        methods: The methods' names.
+        delta: A number, or the rule that gives it.
+        options: Parameters for all methods.
+        method_options: Parameters for one method, by its name.
+    """
 
     levels: tuple[Level, ...]
     epsilons: tuple[float | None, ...]
@@ -91,12 +126,23 @@ class Setting:
     method_options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def options_of(self, method: str) -> dict[str, Any]:
+        """The parameters that this method is given."""
         return {**self.options, **self.method_options.get(method, {})}
 
 
 @dataclass(frozen=True)
 class Spec:
-    """An experiment. `stand_ins` names the graph to take where another one is not at hand."""
+    """An experiment.
+
+    Args:
+        name: Its name in the folder of results.
+        title: The heading of its table.
+        graphs: The graphs.
+        settings: The settings; all graphs are run in all of them.
+        seeds: The seeds of the random splits.
+        axis: What the columns of its table are.
+        stand_ins: By a graph's name, the graph to use where its files are missing.
+    """
 
     name: str
     title: str
@@ -107,15 +153,15 @@ class Spec:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     def runs(self) -> tuple[Run, ...]:
-        """All runs, each once; seeds outermost, so that a run cut short has seen every cell of its table."""
-        found = {
+        """All runs, each once. Runs of the first seed come first, so that an early stop has filled every cell."""
+        by_key = {
             run.key: run
             for seed in self.seeds
             for graph in self.graphs
             for setting in self.settings
             for run in _runs(graph, setting, seed)
         }
-        return tuple(found.values())
+        return tuple(by_key.values())
 
     def narrowed(
         self,
@@ -125,7 +171,20 @@ class Spec:
         seeds: int | None = None,
         unit: Unit | None = None,
     ) -> Spec:
-        """The part of this spec with these methods and levels, the first `seeds` seeds, and this edge unit."""
+        """A part of this experiment; None leaves a field as it is.
+
+        Args:
+            methods: Only these methods.
+            levels: Only these levels: none, edge, k-neighbor, node, or N_5 for one k.
+            seeds: The number of seeds.
+            unit: The unit of edge levels.
+
+        Returns:
+            The narrower experiment.
+
+        Raises:
+            InvalidInput: If the experiment does not have one of them.
+        """
         settings: Iterable[Setting] = self.settings
         if unit is not None:
             settings = [_with_unit(setting, Edge(unit)) for setting in settings]
@@ -147,7 +206,7 @@ class Spec:
 
 
 def level_label(level: Level) -> str:
-    """The paper's short name of a level: none, edge, N_5, node; with the unit, D, and public attributes in brackets.
+    """The paper's short name of a level (none, edge, N_5, node), with its parameters in brackets.
 
     >>> level_label(KNeighbor(5)), level_label(Edge("directed")), level_label(Node(100, attributes=False))
     ('N_5', 'edge (directed unit)', 'node (D = 100, public attributes)')
@@ -201,9 +260,48 @@ def _is_called(level: Level, word: str) -> bool:
     """A level's own name, or N_5 (N5, n_5) for one k."""
     if word == level_name(level):
         return True
-    found = re.fullmatch(r"[Nn]_?(\d+)", word)
-    return found is not None and isinstance(level, KNeighbor) and level.k == int(found[1])
+    match = re.fullmatch(r"[Nn]_?(\d+)", word)
+    return match is not None and isinstance(level, KNeighbor) and level.k == int(match[1])
 
 
 def _short(level: Level) -> str:
     return f"N_{level.k}" if isinstance(level, KNeighbor) else level_name(level)
+
+
+def check_option(method: str, name: str, value: object) -> None:
+    """Refuse an option that the method does not have, or a value of another type than the option's."""
+    cls = method_class(method)
+    kinds = typing.get_type_hints(cls)
+    known = [field.name for field in dataclasses.fields(cls) if field.name not in _RESERVED]
+    if name not in known:
+        raise InvalidInput(name, value, f"is not an option of {method}; there are {', '.join(known)}")
+    if not _fits(value, kinds[name]):
+        raise InvalidInput(name, value, f"must be {_describe(kinds[name])}")
+
+
+def check_method(method: str, level: Level, epsilon: float | None, options: Mapping[str, Any]) -> None:
+    """Refuse a method that does not exist, does not protect at this level, or lacks what it needs there."""
+    method_class(method)
+    settled = with_unit(level, directed=_LARGE_GRAPH.directed)
+    settings = Settings(max_degree=options.get("max_degree"), capped=options.get("cap_degrees", False))
+    spending_of(method, settled, _LARGE_GRAPH, settings, epsilon)
+
+
+def _fits(value: object, kind: Any) -> bool:
+    if isinstance(kind, types.UnionType):
+        return any(_fits(value, part) for part in typing.get_args(kind))
+    if kind is float:
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if typing.get_origin(kind) is not None:
+        item = typing.get_args(kind)[-1]
+        return isinstance(value, Mapping) and all(_fits(part, item) for part in value.values())
+    return isinstance(value, kind)
+
+
+def _describe(kind: Any) -> str:
+    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+    if isinstance(kind, types.UnionType):
+        return " or ".join(_describe(part) for part in typing.get_args(kind) if part is not types.NoneType)
+    return words.get(kind, "a table of numbers")

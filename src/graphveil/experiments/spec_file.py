@@ -23,18 +23,36 @@ are relative to the file. Every mistake is reported with its line.
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.experiments.document import Document, Key
-from graphveil.experiments.options import check_method, check_option
-from graphveil.experiments.sources import file_graph, named_graph
-from graphveil.experiments.spec import AXES, MOST_SEEDS, Delta, GraphRef, Setting, Spec
+from graphveil.experiments.graphs import file_graph, named_graph
+from graphveil.experiments.spec import (
+    AXES,
+    MOST_SEEDS,
+    Delta,
+    GraphRef,
+    Setting,
+    Spec,
+    check_method,
+    check_option,
+)
 from graphveil.methods import method_class
 from graphveil.privacy.levels import Level, Public, make_level
 from graphveil.privacy.plan import check_delta
+
+Key = tuple[str | int, ...]
+
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
+_ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+_PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
 _TOP = ("name", "title", "graphs", "seeds", "axis", "options", "settings")
 _SETTING = ("level", "k", "max_degree", "unit", "attributes", "epsilon", "delta", "methods", "options")
@@ -44,7 +62,17 @@ Options = tuple[dict[str, Any], dict[str, dict[str, Any]]]
 
 
 def read_spec(path: str | Path) -> Spec:
-    """Read and check an experiment; an error names the file and the line."""
+    """Read a user's own experiment from a TOML file and check it.
+
+    Args:
+        path: The file. `graphveil.experiments.spec_file` shows what it may contain.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        InvalidInput: If something in the file is wrong; the message names the file and the line.
+    """
     path = Path(path)
     document = Document.read(path)
     data = document.data
@@ -79,11 +107,11 @@ def _seeds(document: Document) -> tuple[int, ...]:
     if not isinstance(value, list):
         with document.at("seeds"):
             return tuple(range(validate.count("seeds", value, most=MOST_SEEDS)))
-    found = _listed(document, ("seeds",), value, object)
-    for seed in found:
+    seeds = _listed(document, ("seeds",), value, object)
+    for seed in seeds:
         with document.at("seeds", value=seed):
             validate.count("seeds", seed, least=0)
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(seeds))
 
 
 def _graphs(document: Document, folder: Path) -> tuple[GraphRef, ...]:
@@ -146,11 +174,11 @@ def _levels(document: Document, key: Key, table: dict[str, Any]) -> tuple[Level,
     if "k" not in table:
         with document.at(*key, "level"):
             return (_level(document, key, table["level"], words),)
-    found = list[Level]()
+    levels = list[Level]()
     for k in _one_or_more(document, (*key, "k"), table["k"]):
         with document.at(*key, "k", value=k):
-            found.append(_level(document, key, table["level"], {**words, "k": k}))
-    return tuple(found)
+            levels.append(_level(document, key, table["level"], {**words, "k": k}))
+    return tuple(levels)
 
 
 def _level(document: Document, key: Key, name: str, words: dict[str, Any]) -> Level:
@@ -173,11 +201,11 @@ def _epsilons(
             return (None,)
         if value is None:
             raise InvalidInput("epsilon", value, "is missing from this setting")
-    found = list[float]()
+    epsilons = list[float]()
     for epsilon in _one_or_more(document, (*key, "epsilon"), value):
         with document.at(*key, "epsilon", value=epsilon):
-            found.append(validate.positive("epsilon", epsilon))
-    return tuple(found)
+            epsilons.append(validate.positive("epsilon", epsilon))
+    return tuple(epsilons)
 
 
 def _delta(document: Document, key: Key, table: dict[str, Any]) -> Delta:
@@ -211,7 +239,7 @@ def _options(document: Document, key: Key, table: object) -> Options:
     for name, value in table.items():
         with document.at(*key, name):
             if not isinstance(value, dict) or name == "shares":
-                # Every method has the options of their base, and MLP has no others.
+                # Options that all methods have: those of MLP, which has no other ones.
                 check_option("mlp", name, value)
                 for_all[name] = value
                 continue
@@ -248,3 +276,91 @@ def _check_keys(document: Document, key: Key, table: dict[str, Any], known: tupl
         if name not in known:
             with document.at(*key, name):
                 raise InvalidInput(name, table[name], f"is not known here; there are {', '.join(known)}")
+
+
+class Document:
+    """The values of a TOML file, and the line of each.
+
+    The standard parser keeps no positions, so they are searched in the text: the line of an assignment, and within a
+    list the line on which the value is written. A value inside an inline table has the line of its key.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        self.name = name
+        self._lines = text.splitlines()
+        try:
+            self.data: dict[str, Any] = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise _not_toml(name, error, len(self._lines)) from None
+        self._line_of = _positions(self._lines)
+
+    @classmethod
+    def read(cls, path: Path) -> Document:
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:  # ValueError also for a name that no file can have
+            why = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+            raise InvalidInput("experiment", str(path), why or "cannot be read") from None
+        return cls(text, path.name)
+
+    def line(self, *key: str | int, value: object = None) -> int:
+        """The line of a key, or of the nearest key around it that has one; with a value, the value's line there."""
+        while key and key not in self._line_of:
+            key = key[:-1]
+        first = self._line_of.get(key, 1)
+        if value is None:
+            return first
+        last = min((line for line in self._line_of.values() if line > first), default=len(self._lines) + 1)
+        written = str(value).lower() if isinstance(value, bool) else str(value)
+        for number in range(first, last):
+            if re.search(rf"(?<![\w.]){re.escape(written)}(?![\w.])", self._lines[number - 1]):
+                return number
+        return first
+
+    @contextmanager
+    def at(self, *key: str | int, value: object = None) -> Iterator[None]:
+        """Adds the line of this key to errors that are raised inside."""
+        try:
+            yield
+        except InvalidInput as error:
+            if error.field.startswith(f"{self.name}, line "):
+                raise
+            place = f"{self.name}, line {self.line(*key, value=value)}: {error.field}"
+            raise InvalidInput(place, error.value, error.why) from None
+
+
+def _not_toml(name: str, error: tomllib.TOMLDecodeError, lines: int) -> InvalidInput:
+    place = re.search(r"\s*\((?:at line (\d+), column \d+|at end of document)\)$", str(error))
+    line = place[1] if place and place[1] else str(max(lines, 1))
+    why = str(error)[: place.start()] if place else str(error)
+    return InvalidInput(f"{name}, line {line}: text", name, f"is not TOML: {why}")
+
+
+def _positions(lines: list[str]) -> dict[Key, int]:
+    """The line of every table header and assignment; entries of an array of tables are numbered as they come."""
+    line_of: dict[Key, int] = {}
+    counts: Counter[Key] = Counter()
+    table: Key = ()
+    for number, line in enumerate(lines, start=1):
+        if header := _HEADER.match(line):
+            table = _table(_parts(header[2]), header[1] == "[[", counts)
+            line_of.setdefault(table, number)
+        elif assignment := _ASSIGNMENT.match(line):
+            line_of.setdefault((*table, *_parts(assignment[1])), number)
+    return line_of
+
+
+def _table(names: tuple[str, ...], array: bool, counts: Counter[Key]) -> Key:
+    """The key of a table: below an array of tables, a header means its latest entry."""
+    key: Key = ()
+    for depth, name in enumerate(names, start=1):
+        key = (*key, name)
+        if array and depth == len(names):
+            counts[key] += 1
+        if counts[key]:
+            key = (*key, counts[key] - 1)
+    return key
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    return tuple(part.strip("\"'") for part in _PART.findall(dotted))

@@ -1,10 +1,9 @@
-"""The results of a folder as Markdown (`table.md`) and as text for a terminal."""
+"""Results as text: Markdown (`table.md`), and tables for a terminal."""
 
 from __future__ import annotations
 
 import html
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from graphveil.errors import InvalidInput
-from graphveil.experiments.display import duration
-from graphveil.experiments.runner import CALLS, RUNS
-from graphveil.experiments.table import Cell, Table, make_tables
+from graphveil.experiments.results import Cell, Results, Table, read_results
 from graphveil.storage.files import replace_file, unwritable
-from graphveil.storage.journal import read_journal
 
 NOTES = (
     "Mean test accuracy in percent ± half the 95 % bootstrap interval over seeds (splits), with the number of seeds. "
@@ -30,46 +25,18 @@ NOTES = (
 )
 
 
-@dataclass(frozen=True)
-class Results:
-    """One experiment in a folder: the calls that asked for it and the latest record of each run, in their order."""
-
-    name: str
-    calls: tuple[Mapping[str, Any], ...]
-    records: tuple[Mapping[str, Any], ...]
-    missing: int
-
-    @property
-    def title(self) -> str:
-        return str(self.calls[-1]["title"])
-
-    @property
-    def tables(self) -> list[Table]:
-        return make_tables(self.records, self.calls[-1]["axis"])
-
-    @property
-    def failed(self) -> list[Mapping[str, Any]]:
-        return [record for record in self.records if record["status"] == "failed"]
-
-
-def read_results(folder: str | Path) -> list[Results]:
-    """The experiments in a folder, in the order in which they were first asked for."""
-    folder = Path(folder)
-    calls = read_journal(folder / CALLS)
-    if not calls:
-        raise InvalidInput("folder", str(folder), "holds no results of graphveil bench")
-    latest = {record["key"]: record for record in read_journal(folder / RUNS)}
-    found = []
-    for name in dict.fromkeys(call["spec"] for call in calls):
-        own = tuple(call for call in calls if call["spec"] == name)
-        keys = dict.fromkeys(key for call in own for key in call["keys"])
-        records = tuple(latest[key] for key in keys if key in latest)
-        found.append(Results(name, own, records, len(keys) - len(records)))
-    return found
-
-
 def summary(folder: str | Path) -> str:
-    """Write `table.md` with all experiments of a folder, and return its text."""
+    """Write the tables of all experiments of a folder to its `table.md`.
+
+    Args:
+        folder: A folder that `graphveil bench` wrote.
+
+    Returns:
+        The text of the file.
+
+    Raises:
+        InvalidInput: If the folder holds no results, or cannot be written to.
+    """
     text = "\n\n".join(markdown_table(results) for results in read_results(folder)) + "\n"
     try:
         replace_file(Path(folder) / "table.md", text.encode())
@@ -79,7 +46,7 @@ def summary(folder: str | Path) -> str:
 
 
 def as_text(results: Results) -> str:
-    """One experiment for a terminal: the paper's figure stands below ours."""
+    """One experiment for a terminal; the paper's figures stand in brackets below ours."""
     console = Console(file=StringIO(), width=200, highlight=False)
     console.print(results.title, markup=False)
     for table in results.tables:
@@ -91,6 +58,7 @@ def as_text(results: Results) -> str:
 
 
 def markdown_table(results: Results) -> str:
+    """One experiment as Markdown: tables, how to read them, and how to repeat the runs."""
     parts = [f"## {escaped(results.title)}"]
     for table in results.tables:
         if table.title:
@@ -128,7 +96,7 @@ def _markdown_cell(cell: Cell | None) -> str:
 
 
 def escaped(text: str) -> str:
-    """A name as one line of text, whatever a user has called a graph."""
+    """A name on one line, without characters that Markdown would take for HTML."""
     return html.escape(" ".join(text.split()), quote=False)
 
 
@@ -157,16 +125,19 @@ def _text_cell(cell: Cell | None) -> str:
 
 
 def figure_text(cell: Cell) -> str:
+    """The mean, and half the interval if there are several seeds."""
     if cell.interval.count == 1:
         return f"{cell.interval.mean:.2f}"
     return f"{cell.interval.mean:.2f} ± {cell.interval.half_width:.2f}"
 
 
 def cell_line(cells: Iterable[str]) -> str:
+    """A row of a Markdown table."""
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def run_counts(results: Results) -> list[str]:
+    """How many runs are done and how many failed, with their errors."""
     done = len(results.records) - len(results.failed)
     total = len(results.records) + results.missing
     taken = sum(record["total_seconds"] for record in results.records)
@@ -180,7 +151,7 @@ def run_counts(results: Results) -> list[str]:
 
 
 def settings_text(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Seeds, options, threads and versions: all that differ are listed, so that a mixture shows."""
+    """The seeds, options, threads and versions of runs; if runs differ, all values are listed."""
     runs = [record["run"] for record in records]
     seeds = sorted({run["seed"] for run in runs})
     options = {method: set[str]() for method in dict.fromkeys(run["method"] for run in runs)}
@@ -195,5 +166,17 @@ def settings_text(records: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _software(record: Mapping[str, Any]) -> str:
-    found = {**record["versions"], "code": record.get("code", "unknown")}
-    return ", ".join(f"{name} {version}" for name, version in found.items())
+    versions = {**record["versions"], "code": record.get("code", "unknown")}
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
+
+
+def duration(seconds: float) -> str:
+    """A rounded time for people.
+
+    >>> duration(42.3), duration(150), duration(7300)
+    ('42 s', '3 min', '2 h 2 min')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = -(-int(seconds) // 60)
+    return f"{minutes} min" if minutes < 100 else f"{minutes // 60} h {minutes % 60} min"

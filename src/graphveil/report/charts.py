@@ -11,9 +11,8 @@ from typing import Literal
 
 from graphveil.evaluation.calibration import Evaluation
 from graphveil.evaluation.intervals import bootstrap
+from graphveil.experiments.results import Cell, Results, Row, make_tables, placed_results
 from graphveil.experiments.spec import Axis
-from graphveil.experiments.summary import Results
-from graphveil.experiments.table import Cell, Row, make_tables, placed_results
 
 Scale = Literal["linear", "log"]
 

@@ -11,9 +11,8 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.evaluation.calibration import Evaluation
-from graphveil.experiments.builtin import SPECS
-from graphveil.experiments.runner import CALLS, RUNS
-from graphveil.experiments.summary import Results, read_results
+from graphveil.experiments.paper import SPECS
+from graphveil.experiments.results import CALLS, RUNS, Results, read_results
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict
 

@@ -10,8 +10,8 @@ from typing import Any
 from graphveil.evaluation.calibration import Evaluation
 from graphveil.evaluation.intervals import bootstrap
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES
-from graphveil.experiments.summary import NOTES, Results, figure_text, run_counts, settings_text
-from graphveil.experiments.table import Cell, Row, Table, placed_results
+from graphveil.experiments.results import Cell, Results, Row, Table, placed_results
+from graphveil.experiments.summary import NOTES, figure_text, run_counts, settings_text
 from graphveil.privacy.levels import Public
 from graphveil.report.certificates import Collection, as_html, spent
 from graphveil.report.charts import Chart, calibration_chart, charts_of

@@ -1,4 +1,4 @@
-"""Where the graphs of an experiment come from: what is at hand, and each one loaded once per process."""
+"""The graphs of an experiment: which ones have their files here, and loading each once per process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,20 @@ from graphveil.graph.io import is_path
 
 
 def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
-    """The spec on these graphs: its own by name, any dataset, or a file; one that is not at hand is an error."""
+    """The experiment on the graphs that a user names.
+
+    Args:
+        spec: The experiment.
+        names: Graphs of the experiment, datasets, or files.
+        root: The folder of raw datasets.
+
+    Returns:
+        The experiment with these graphs.
+
+    Raises:
+        InvalidInput: If there is no such graph.
+        MissingData: If the raw files of a dataset are missing.
+    """
     own = {graph.name: graph for graph in spec.graphs}
     graphs = [own[name] if name in own else named_graph(name) for name in names]
     for graph in graphs:
@@ -24,7 +37,7 @@ def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
 
 
 def named_graph(word: str, folder: Path = Path()) -> GraphRef:
-    """A file or folder, seen from `folder`, or a dataset."""
+    """A file or folder, relative to `folder`, or a dataset."""
     if is_path(word, folder):
         return file_graph(folder / word)
     return GraphRef(canonical_name(word))
@@ -38,7 +51,15 @@ def file_graph(path: Path, name: str | None = None, directed: bool | None = None
 
 
 def graphs_at_hand(spec: Spec, root: str | None) -> tuple[Spec, list[str]]:
-    """The spec on the graphs whose files are there, stand-ins included, and a sentence about each that is not."""
+    """The experiment on those of its graphs whose files are there.
+
+    Args:
+        spec: The experiment.
+        root: The folder of raw datasets.
+
+    Returns:
+        The experiment with the graphs that are there, stand-ins included, and a sentence about each other graph.
+    """
     kept, notes = list[GraphRef](), list[str]()
     for graph in spec.graphs:
         try:
@@ -59,19 +80,19 @@ def graphs_at_hand(spec: Spec, root: str | None) -> tuple[Spec, list[str]]:
 
 
 def require(graph: GraphRef, root: str | None) -> None:
-    """Raise `MissingData` if a dataset's raw files are not at hand."""
+    """Raise `MissingData` if a dataset's raw files are not there."""
     name = graph.name
     if graph.path is None and not name.startswith("csbm"):
         find_raw_files(name, SOURCES[name], root, False)
 
 
 def load(graph: GraphRef, seed: int, root: str | None) -> Graph:
-    """The graph with the split that `seed` draws; a file that brings its own split keeps it."""
+    """The graph with the random split of this seed; a file that has its own split keeps it."""
     loaded = _load(graph, root)
     return loaded if graph.path is not None and loaded.has_split else loaded.with_split(seed)
 
 
-# Runs come ordered by seed and graph: two graphs are all that is needed at a time, and memory stays bounded.
+# Runs are ordered by seed and graph, so two graphs at a time are enough.
 @lru_cache(maxsize=2)
 def _load(graph: GraphRef, root: str | None) -> Graph:
     if graph.path is not None:

@@ -1,4 +1,7 @@
-"""Finished runs as tables in the paper's form: levels and methods down, graphs (or what a figure sweeps) across."""
+"""Results of experiments: reads them from a folder and arranges finished runs in tables, in the paper's form.
+
+Rows are levels and methods; columns are graphs, or the parameter that a figure varies.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +9,29 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
+from graphveil.errors import InvalidInput
 from graphveil.evaluation.intervals import Interval, bootstrap
 from graphveil.experiments.paper import Figure, paper_figure
 from graphveil.experiments.spec import Axis, level_label
 from graphveil.privacy.levels import KNeighbor, Level, level_from_dict
+from graphveil.storage.journal import read_journal
+
+RUNS, CALLS = "runs.jsonl", "calls.jsonl"
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Test accuracy in percent; `best` of its level, or `close`: within the best one's interval."""
+    """Test accuracy in percent.
+
+    Args:
+        interval: Its mean and interval over seeds.
+        best: Whether it is the best of its level.
+        close: Whether its mean lies within the interval of the best one.
+        paper: What the paper prints.
+    """
 
     interval: Interval
     best: bool = False
@@ -26,7 +41,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """One method at one level: `block` is what all rows that compete with each other have in common."""
+    """One method at one level.
+
+    Args:
+        block: What the rows that are compared with each other have in common: the level, and the budget.
+        method: The method, with the options in which it differs from other rows.
+        cells: Cells by column.
+    """
 
     block: str
     method: str
@@ -39,7 +60,14 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows in blocks. `heading` says what the columns are."""
+    """A table.
+
+    Args:
+        title: Its title, where an experiment has several tables.
+        heading: What the columns are; empty for graphs.
+        columns: The names of the columns.
+        rows: The rows, those of a block one after the other.
+    """
 
     title: str
     heading: str
@@ -64,8 +92,71 @@ class _Result:
     paper: Figure | None
 
 
+@dataclass(frozen=True)
+class Results:
+    """One experiment of a folder.
+
+    Args:
+        name: The name of its spec.
+        calls: The calls that asked for its runs, as calls.jsonl has them.
+        records: The latest record of each run, in the order in which they were asked for.
+        missing: How many runs have no record yet.
+    """
+
+    name: str
+    calls: tuple[Mapping[str, Any], ...]
+    records: tuple[Mapping[str, Any], ...]
+    missing: int
+
+    @property
+    def title(self) -> str:
+        return str(self.calls[-1]["title"])
+
+    @property
+    def tables(self) -> list[Table]:
+        return make_tables(self.records, self.calls[-1]["axis"])
+
+    @property
+    def failed(self) -> list[Mapping[str, Any]]:
+        return [record for record in self.records if record["status"] == "failed"]
+
+
+def read_results(folder: str | Path) -> list[Results]:
+    """Read the experiments of a folder.
+
+    Args:
+        folder: A folder that `graphveil bench` wrote.
+
+    Returns:
+        The experiments, in the order in which they were first asked for.
+
+    Raises:
+        InvalidInput: If the folder holds no results.
+    """
+    folder = Path(folder)
+    calls = read_journal(folder / CALLS)
+    if not calls:
+        raise InvalidInput("folder", str(folder), "holds no results of graphveil bench")
+    latest = {record["key"]: record for record in read_journal(folder / RUNS)}
+    experiments = []
+    for name in dict.fromkeys(call["spec"] for call in calls):
+        own = tuple(call for call in calls if call["spec"] == name)
+        keys = dict.fromkeys(key for call in own for key in call["keys"])
+        records = tuple(latest[key] for key in keys if key in latest)
+        experiments.append(Results(name, own, records, len(keys) - len(records)))
+    return experiments
+
+
 def make_tables(records: Iterable[Mapping[str, Any]], axis: Axis) -> list[Table]:
-    """The tables of one experiment; records that failed or have no test nodes are left out."""
+    """The tables of one experiment.
+
+    Args:
+        records: Records of runs. Failed runs, and runs without test nodes, are left out.
+        axis: What the columns are.
+
+    Returns:
+        The tables.
+    """
     kept = [r for r in records if r["status"] == "done" and r["test_accuracy"] is not None]
     results = placed_results(kept, axis)
     titles = dict.fromkeys(result.table for result in results)
@@ -94,17 +185,18 @@ def _table(title: str, axis: Axis, results: Sequence[_Result]) -> Table:
 
 def _mark(rows: list[dict[str, Cell]], column: str) -> None:
     """Mark the best of a block in this column, and those within its interval."""
-    there = [row for row in rows if column in row]
-    if not there:
+    filled = [row for row in rows if column in row]
+    if not filled:
         return
-    best = max((row[column].interval for row in there), key=lambda interval: interval.mean)
-    for row in there:
+    best = max((row[column].interval for row in filled), key=lambda interval: interval.mean)
+    for row in filled:
         mean = row[column].interval.mean
         is_best = mean == best.mean
         row[column] = replace(row[column], best=is_best, close=not is_best and mean >= best.mean - best.half_width)
 
 
 def placed_results(records: Sequence[Mapping[str, Any]], axis: Axis) -> list[_Result]:
+    """For each finished run, in the same order, the table, row and column it belongs to."""
     graph_names = _labels((r["run"]["graph"] for r in records), lambda graph: graph["name"], "content")
     method_names = _method_names(records)
     return [_place(record, axis, graph_names, method_names[record["key"]]) for record in records]
@@ -135,7 +227,7 @@ def _any_k(level: KNeighbor) -> str:
 
 
 def _method_names(records: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Methods by name; where one has several variants at one place, with the options in which they differ."""
+    """The label of each run's method: its name, and the options in which variants of one cell differ."""
     variants: dict[str, dict[str, Mapping[str, Any]]] = defaultdict(dict)
     places = {}
     for record in records:

@@ -1,0 +1,62 @@
+"""Runs in processes and on a cluster: the work is made up where only its distribution is tested."""
+
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from graphveil.errors import InvalidInput
+from graphveil.experiments import execution, read_spec, run_spec
+from graphveil.storage.journal import read_journal
+
+
+def described(seed):
+    return SimpleNamespace(key=f"run {seed}", seed=seed, to_dict=dict)
+
+
+def test_a_process_that_dies_costs_only_the_run_that_killed_it(monkeypatch):
+    def work(run, root, threads):
+        if run.seed == 2:
+            os._exit(1)
+        return {"key": run.key, "status": "done", "process": os.getpid(), "threads": os.environ["OMP_NUM_THREADS"]}
+
+    monkeypatch.setattr(execution, "_in_worker", work)
+    runs = [described(seed) for seed in range(6)]
+    found = {record["key"]: record for record in execution.outcomes(runs, None, jobs=2, threads=1)}
+    assert set(found) == {run.key for run in runs}
+    assert found["run 2"]["status"] == "failed"
+    assert found["run 2"]["error"]["kind"] == "ProcessDied"
+    others = [record for key, record in found.items() if key != "run 2"]
+    assert all(record["status"] == "done" for record in others)
+    assert os.getpid() not in {record["process"] for record in others}
+    assert {record["threads"] for record in others} == {"1"}
+
+
+def test_threads_share_the_cores(monkeypatch):
+    monkeypatch.setattr(execution, "cores", lambda: 8)
+    assert [execution.threads_for(jobs, None) for jobs in (1, 2, 3, 8, 20)] == [8, 4, 2, 1, 1]
+    assert execution.threads_for(2, 3) == 3
+
+
+def test_unknown_backends():
+    with pytest.raises(InvalidInput, match="backend = 'mail'"):
+        list(execution.outcomes([described(0)], None, jobs=2, threads=1, backend="mail"))
+
+
+def test_a_local_cluster_gives_the_same_numbers(spec_path, tmp_path, monkeypatch):
+    """Ray is an optional extra: this test is skipped without it."""
+    ray = pytest.importorskip("ray")
+    # Ray keeps a token in the home folder.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    spec = read_spec(spec_path)
+    try:
+        assert run_spec(spec, tmp_path / "there", jobs=2, threads=1, backend="ray").done == 6
+    finally:
+        ray.shutdown()
+    run_spec(spec, tmp_path / "here", jobs=1, threads=1)
+    here, there = (
+        {line["key"]: line["probabilities"] for line in read_journal(tmp_path / name / "runs.jsonl")}
+        for name in ("here", "there")
+    )
+    assert here == there
