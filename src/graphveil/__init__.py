@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
 from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
-from graphveil.privacy.plan import Plan, PublicFacts
+from graphveil.privacy.plan import Plan
 
 if TYPE_CHECKING:
     from graphveil.artifact import load

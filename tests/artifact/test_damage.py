@@ -168,7 +168,7 @@ def test_tensors_that_do_not_fit(folder, file, change):
         gv.load(folder)
 
 
-@pytest.mark.parametrize("format", ["graphveil-artifact/2", None, 7])
+@pytest.mark.parametrize("format", ["graphveil-artifact/3", None, 7])
 def test_another_version(folder, format):
     manifest = json.loads((folder / "manifest.json").read_text())
     (folder / "manifest.json").write_text(json.dumps({**manifest, "format": format}))

@@ -21,7 +21,7 @@ from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
 from graphveil.methods.plans import make_plan
 from graphveil.privacy.accounting import Gaussian, compose
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 
 GRAPH = csbm(0.5, n=300, f=6, d=4, seed=2)
 LEVEL = gv.KNeighbor(1)

@@ -11,7 +11,8 @@ from graphveil.auditing.run import audit_mechanisms
 from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
-from graphveil.privacy.plan import GaussianRelease, PublicFacts
+from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.mechanisms import GaussianRelease
 from support.alarms import expected_false_alarms
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3)

@@ -156,30 +156,33 @@ def test_every_methods_own_certificate_is_in_order(method, level, options):
 def test_so_is_each_branch_of_auto(directed, epsilon):
     facts = replace(gv.Auto(level=gv.KNeighbor(1), epsilon=epsilon).plan(GRAPH).facts, directed=directed)
     plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=epsilon)
-    assert bool(plan.otherwise) == (epsilon > 1)
-    for branch in (plan, *([plan.exchanged()] if plan.otherwise else [])):
-        assert check_certificate(Certificate.of(branch, "test", False)) == []
+    assert bool(plan.branches) == (epsilon > 1)
+    for outcome in plan.outcomes():
+        assert check_certificate(Certificate.of(outcome, "test", False)) == []
 
 
-@pytest.mark.parametrize("turned", [False, True])
-def test_auto_cannot_hide_the_branch_that_it_did_not_take(turned):
-    plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH)
-    whole = plan.exchanged() if turned else plan
-    hidden = check_certificate(Certificate.of(whole.straight(), "test", False))
-    assert [" plan, beside " in problem for problem in hidden] == [True]
-    mislabelled = Certificate.of(replace(whole, branch="main" if turned else "fallback"), "test", False)
-    assert [" plan, beside " in problem for problem in check_certificate(mislabelled)] == [True]
+@pytest.mark.parametrize("followed", ["graph", "features"])
+def test_auto_cannot_hide_the_branch_that_it_did_not_take(followed):
+    plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH).follow(followed)
+    alone = replace(plan, branches=(plan.branch(followed),))
+    hidden = check_certificate(Certificate.of(alone, "test", False))
+    assert ["then by branch" in problem for problem in hidden] == [True]
+    one, other = plan.branches
+    exchanged = replace(plan, branches=(replace(one, name=other.name), replace(other, name=one.name)))
+    mislabelled = check_certificate(Certificate.of(exchanged, "test", False))
+    assert ["then by branch" in problem for problem in mislabelled] == [True]
 
 
 def test_the_branch_that_was_not_taken_cannot_be_made_cheap():
-    plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH).exchanged()
-    quiet = replace(plan, otherwise=tuple(m.scaled(50.0) for m in plan.otherwise))
+    plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH).follow("features")
+    own = {m.name for m in plan.branch("graph").mechanisms}
+    quiet = plan.changed(lambda m: m.scaled(50.0) if m.name in own else m)
     assert "budgets of their own" in check_certificate(Certificate.of(quiet, "test", False))[0]
 
 
 def test_auto_cannot_hide_that_it_looked_at_the_graph():
     plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH)
-    hidden = replace(plan, mechanisms=plan.mechanisms[:1], otherwise=(), alternatives=1)
+    hidden = replace(plan, shared=plan.shared[:1], branches=())
     assert "lists the mechanisms features;" in check_certificate(Certificate.of(hidden, "test", False))[0]
 
 

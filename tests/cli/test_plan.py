@@ -79,8 +79,16 @@ def test_a_plan_that_branches_shows_both_branches(run):
     assert "release" in shown.stdout
     assert "more features" in shown.stdout
     made = json.loads(run(*words, "--json").stdout)
-    assert [mechanism["name"] for mechanism in made["fallback"]] == ["more features"]
-    assert made["alternatives"] == 2
+    branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
+    assert branches == {
+        "features": None,
+        "choice": None,
+        "labels": "graph",
+        "release": "graph",
+        "head": "graph",
+        "more features": "features",
+    }
+    assert made["branches"] == ["graph", "features"]
 
 
 def test_a_large_delta_is_a_warning_beside_the_output(run):

@@ -10,8 +10,8 @@ from graphveil.execution import Ledger
 from graphveil.execution.edges import _bit_of, _graph_of, chosen_bits, randomized_edges
 from graphveil.methods.plans import make_plan
 from graphveil.noise import NoiseSource
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge
-from graphveil.privacy.plan import PublicFacts
 
 
 def random_graph(nodes, density, symmetric, seed=0):

@@ -1,6 +1,7 @@
 """The paid choice: both branches, their plans and certificates, and what a branching plan costs."""
 
 import itertools
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from graphveil.graph import csbm
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
 LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]
@@ -95,20 +96,23 @@ def test_directed_graphs_are_left_at_node_level():
 def test_certificates_say_that_there_was_a_choice(which, request):
     _, model = request.getfixturevalue(which)
     found = Certificate.from_json(model.certificate_.to_json())
-    assert found.alternatives == 2
+    assert [branch.name for branch in found.branches] == ["graph", "features"]
     assert found.plan().epsilon == pytest.approx(found.epsilon)
     assert 7.9 < found.epsilon <= 8.0
-    assert found.branch == ("main" if which == "useful" else "fallback")
-    assert f"led to the {found.branch} plan" in str(found)
+    assert found.followed == ("graph" if which == "useful" else "features")
+    assert f"led to the branch {found.followed}" in str(found)
     assert found.epsilon_by_kind["unlabelled"] > 1
     assert model.plan_.epsilon == found.epsilon
 
 
 def test_a_certificate_cannot_hide_the_choice(useful):
     """With all of delta for one branch the recomputed epsilon would be smaller than what was spent."""
-    text = useful[1].certificate_.to_json().replace('"alternatives": 2', '"alternatives": 1')
-    with pytest.raises(gv.InvalidInput, match="alternatives = 1"):
-        Certificate.from_json(text).plan()
+    certificate = useful[1].certificate_
+    hidden = replace(certificate, branches=certificate.branches[:1])
+    assert hidden.plan().epsilon < certificate.epsilon
+    data = json.loads(certificate.to_json())
+    with pytest.raises(gv.InvalidInput, match="branch = 'features': is not one of graph"):
+        Certificate.from_json(json.dumps({**data, "branches": ["graph"]}))
 
 
 @pytest.mark.parametrize("which", ["useful", "useless"])
@@ -131,9 +135,9 @@ UNHEARD = [(gv.KNeighbor(1), 1.0), (gv.KNeighbor(25), 2.0), (gv.Node(100), 4.0)]
 def test_where_nothing_could_be_heard_it_is_the_mlp(level, epsilon):
     plan, alone = (make_plan(method, level, FACTS, epsilon=epsilon) for method in ("auto", "mlp"))
     assert [mechanism.name for mechanism in plan.mechanisms] == ["features"]
-    assert not plan.otherwise
+    assert not plan.branches
     assert plan["features"].noise_multiplier == alone["head"].noise_multiplier
-    assert make_plan("auto", level, FACTS, epsilon=4 * epsilon).otherwise
+    assert make_plan("auto", level, FACTS, epsilon=4 * epsilon).branches
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 16.0])
@@ -152,10 +156,10 @@ def test_many_nodes_take_fewer_first_steps(epsilon):
 @pytest.mark.parametrize("level", LEVELS[1:], ids=str)
 def test_each_branch_costs_what_was_asked_at_half_of_delta(level):
     plan = make_plan("auto", level, FACTS, epsilon=8.0, delta=1e-4)
-    for branch in (plan.straight(), plan.turned()):
-        spent = max(branch.composition(kind).epsilon(0.5e-4) for kind in ("training", "unlabelled"))
+    for outcome in plan.outcomes():
+        spent = max(outcome.composition(kind).epsilon(0.5e-4) for kind in ("training", "unlabelled"))
         assert 7.9 < spent <= 8.0
-        assert branch.epsilon == pytest.approx(spent)
+        assert max(outcome.followed_epsilon_by_kind().values()) == pytest.approx(spent)
 
 
 def test_a_table_cannot_be_given():
@@ -167,16 +171,24 @@ def test_only_one_branch_can_be_drawn():
     plan = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=8.0)
     labels = torch.zeros(750, dtype=torch.int64)
     book = Ledger(plan, NoiseSource(seed=0))
-    with pytest.raises(BudgetExceeded, match="other branch"):
-        book.noisy_sum("more features", [torch.zeros(3).double()])
+    for draw in (
+        lambda: book.noisy_sum("more features", [torch.zeros(3).double()]),
+        lambda: book.respond("labels", labels),
+    ):
+        with pytest.raises(BudgetExceeded, match="belongs to a branch of the plan that is not followed"):
+            draw()
+    book.follow("graph")
     book.respond("labels", labels)
-    with pytest.raises(BudgetExceeded, match="labels: drawn already"):
-        book.turn()
+    with pytest.raises(BudgetExceeded, match="features: the branch graph is followed already"):
+        book.follow("features")
     book = Ledger(plan, NoiseSource(seed=0))
+    with pytest.raises(gv.InvalidInput, match="branch = 'main'"):
+        book.follow("main")
     book.release("choice", torch.zeros(4).double())
-    book.turn()
+    book.follow("features")
+    book.follow("features")
     book.noisy_sum("more features", [torch.zeros(3).double()])
-    with pytest.raises(BudgetExceeded, match="labels: belongs to the plan's other branch"):
+    with pytest.raises(BudgetExceeded, match="labels: belongs to a branch of the plan that is not followed"):
         book.respond("labels", labels)
     with pytest.raises(BudgetExceeded, match="release: there is no finished release"):
         book.release_new_rows("release", torch.zeros(2).double())
@@ -188,7 +200,7 @@ def test_only_one_branch_can_be_drawn():
 def test_with_public_attributes_nothing_has_to_be_chosen(level):
     plan = make_plan("auto", level, FACTS, epsilon=2.0)
     default = make_plan("dpdgc", level, FACTS, epsilon=2.0, settings=Settings(table="auto"))
-    assert plan.alternatives == 1
+    assert plan.branches == ()
     assert plan.mechanisms == default.mechanisms
 
 

@@ -11,7 +11,7 @@ import graphveil as gv
 from graphveil.methods.choice import exact_sums, neighbors_pay, shaken
 from graphveil.methods.plans import make_plan
 from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import neighbor_margin_units
 
 FACTS = PublicFacts(nodes=8000, train_nodes=6000, features=100, classes=4)

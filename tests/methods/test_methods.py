@@ -1,6 +1,5 @@
 """Every method at every level on a small graph: it learns, keeps to its plan, and says what it cannot do."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -45,7 +44,7 @@ def test_every_method_at_every_level(graph, method, level, batch_size):
         assert certificate.epsilon <= 4.0
         # Exactly what was planned, no more and no less: the ledger would not have certified otherwise.
         plan = model.plan(graph)
-        branches = [plan, plan.turned()] if plan.otherwise else [plan]
+        branches = plan.outcomes()
         assert certificate.mechanisms in [branch.mechanisms for branch in branches]
     probabilities = model.predict_proba()
     assert probabilities.shape == (400, 2)
@@ -246,8 +245,8 @@ def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, 
     """The broken twin: the accounting leaves a mechanism out. The method must not run it without noise."""
     model = model_for("dpdgc", gv.KNeighbor(1)).set_params(table="trained")
     plan = model.plan(graph)
-    kept = tuple(mechanism for mechanism in plan.mechanisms if mechanism.name != forgotten)
-    monkeypatch.setattr(model, "plan", lambda graph: dataclasses.replace(plan, mechanisms=kept))
+    broken = plan.changed(lambda mechanism: None if mechanism.name == forgotten else mechanism)
+    monkeypatch.setattr(model, "plan", lambda graph: broken)
     with pytest.raises(gv.GraphveilError, match=forgotten):
         model.fit(graph)
     assert not hasattr(model, "certificate_")

@@ -15,8 +15,8 @@ from graphveil.methods.plans import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Node
-from graphveil.privacy.plan import PublicFacts
 from support.adjacent import random_pairs
 from support.checks import answers_truthfully, draws_are_planned, has_noise, moved_after, stays_within
 

@@ -8,16 +8,18 @@ from graphveil.execution import Ledger
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import SCHEMA, Certificate
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from graphveil.privacy.plan import PublicFacts
 
 FACTS = PublicFacts(nodes=200, train_nodes=150, features=4, classes=3)
 
 
 def execute(plan, seed=0):
-    """Draw everything a plan allows, on nothing."""
+    """Draw everything that a plan allows in its first branch, on nothing."""
     book = Ledger(plan, NoiseSource(seed=seed))
-    for mechanism in plan.mechanisms:
+    for branch in plan.branches[:1]:
+        book.follow(branch.name)
+    for mechanism in book.plan.mechanisms:
         for _ in range(mechanism.uses):
             if mechanism.type == "gaussian release":
                 book.release(mechanism.name, torch.zeros(3).double())
@@ -42,10 +44,10 @@ CASES = [
 
 
 def leave_the_graph(plan):
-    """Draw the fallback plan."""
+    """Draw the branch that reads features alone."""
     book = Ledger(plan, NoiseSource(seed=0))
     book.release("choice", torch.zeros(5).double())
-    book.turn()
+    book.follow("features")
     for name in ("features", "more features"):
         for _ in range(plan[name].uses):
             book.noisy_sum(name, [torch.zeros(3).double()])
@@ -116,9 +118,9 @@ def test_degree_promise_and_capping_are_assumptions():
 def test_whichever_branch_was_taken_both_are_certified():
     plan = make_plan("auto", KNeighbor(1), FACTS, epsilon=8.0, settings=Settings(steps=3))
     stayed, left = execute(plan), leave_the_graph(plan)
-    assert (stayed.branch, left.branch) == ("main", "fallback")
+    assert (stayed.followed, left.followed) == ("graph", "features")
     assert [m.name for m in left.mechanisms] == ["features", "choice", "more features"]
-    assert [m.name for m in left.not_executed] == ["labels", "release", "head"]
+    assert [[m.name for m in branch.mechanisms] for branch in left.not_followed] == [["labels", "release", "head"]]
     assert stayed.epsilon_by_kind == left.epsilon_by_kind == plan.epsilon_by_kind()
     assert left.epsilon_by_kind["unlabelled"] > 1, "the branch that was left would have cost them that"
     assert stayed.rdp_epsilon == left.rdp_epsilon == plan.rdp_epsilon
@@ -127,13 +129,13 @@ def test_whichever_branch_was_taken_both_are_certified():
     assert again.plan().epsilon_by_kind() == plan.epsilon_by_kind()
     assert again.plan().rdp_epsilon == plan.rdp_epsilon
     data = json.loads(left.to_json())
-    assert data["branch"] == "fallback"
+    assert data["followed"] == "features"
+    assert [m["branch"] for m in data["mechanisms"]] == [None, None, "features"]
     assert [m["name"] for m in data["not_executed"]] == ["labels", "release", "head"]
     text = str(left)
-    assert "led to the fallback plan" in text
-    assert (
-        text.index("more features (") < text.index("What the main plan would have used it for") < text.index("labels (")
-    )
+    assert "led to the branch features" in text
+    places = [text.index(part) for part in ("more features (", "What the branch graph would have used", "labels (")]
+    assert places == sorted(places)
 
 
 def test_declared_edges_are_a_bound():

@@ -1,5 +1,6 @@
 """Plans of all methods at all levels: what they spend, that they meet their target, and what they refuse."""
 
+import json
 import math
 from dataclasses import FrozenInstanceError, replace
 
@@ -10,15 +11,18 @@ from hypothesis import strategies as st
 from graphveil.errors import InvalidInput
 from graphveil.methods.plans import METHODS, Settings, make_plan
 from graphveil.privacy.accounting import Gaussian, SampledGaussian, compose
+from graphveil.privacy.facts import PublicFacts, automatic_delta, delta_warning
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from graphveil.privacy.plan import (
+from graphveil.privacy.mechanisms import (
     KINDS,
-    PublicFacts,
-    automatic_delta,
-    delta_warning,
+    ByKind,
+    ClippedTraining,
+    GaussianRelease,
+    Responses,
     mechanism_from_dict,
     mechanism_to_dict,
 )
+from graphveil.privacy.plan import Branch, Plan, plan_from_dict, plan_to_dict
 
 PHOTO = PublicFacts(nodes=7535, train_nodes=5651, features=745, classes=8)
 LEVELS = [
@@ -271,29 +275,89 @@ def test_no_certificate_speaks_of_capping_where_the_graph_is_never_read(method, 
 @pytest.mark.parametrize("level", [KNeighbor(1), KNeighbor(5)], ids=str)
 def test_a_plan_that_branches_costs_the_larger_of_both_for_every_kind(level, directed):
     plan = make_plan("auto", level, replace(PHOTO, directed=directed), epsilon=8.0)
-    main, fallback = plan.straight(), plan.turned()
+    graph, features = plan.outcomes()
     for kind in KINDS:
-        both = [branch.composition(kind).epsilon(plan.delta / 2) for branch in (main, fallback)]
+        both = [outcome.composition(kind).epsilon(plan.delta / 2) for outcome in (graph, features)]
         assert plan.epsilon_by_kind()[kind] == max(both)
-    assert fallback.epsilon_by_kind()["unlabelled"] < main.epsilon_by_kind()["unlabelled"]
-    assert plan.rdp_epsilon == max(main.rdp_epsilon, fallback.rdp_epsilon)
+    assert features.followed_epsilon_by_kind()["unlabelled"] < graph.followed_epsilon_by_kind()["unlabelled"]
+    assert plan.rdp_epsilon == max(
+        outcome.composition(kind).rdp_epsilon(plan.delta / 2) for outcome in (graph, features) for kind in KINDS
+    )
 
 
-def test_exchanging_the_branches_changes_no_figure():
+def test_which_branch_is_followed_changes_no_figure():
     plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
-    other = plan.exchanged()
-    assert (plan.branch, other.branch) == ("main", "fallback")
-    assert names(other) == ["features", "choice", "more features"]
-    assert [m.name for m in other.otherwise] == ["labels", "release", "head"]
-    assert other.epsilon_by_kind() == plan.epsilon_by_kind()
-    assert other.rdp_epsilon == plan.rdp_epsilon
-    assert other.exchanged() == plan
+    graph, features = plan.outcomes()
+    assert names(plan) == ["features", "choice"]
+    assert names(graph) == ["features", "choice", "labels", "release", "head"]
+    assert names(features) == ["features", "choice", "more features"]
+    for outcome in (graph, features):
+        assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
+        assert outcome.rdp_epsilon == plan.rdp_epsilon
+        assert outcome.all_mechanisms == plan.all_mechanisms
 
 
-def test_two_branches_need_a_choice():
-    plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
-    with pytest.raises(InvalidInput, match="no choice between them"):
-        replace(plan, mechanisms=plan.mechanisms[:1])
+def three_branches() -> Plan:
+    """Statistics first, then one of: nothing but training, responses and training, a table and training."""
+
+    def training(name: str) -> ClippedTraining:
+        return ClippedTraining(name, ByKind(1, 0), 1.0, 50, "here", role="features")
+
+    statistics = GaussianRelease("sums", ByKind(1.0, 0.5), 1.0, "here", role="statistics")
+    answers = Responses("answers", ByKind(1, 0), 1.0, 8, "here", role="responses")
+    table = GaussianRelease("table", ByKind.same(2.0), 1.0, "here", role="table")
+    branches = (
+        Branch("alone", (training("train"),)),
+        Branch("answered", (answers, training("train with answers"))),
+        Branch("read", (table, training("train with table"))),
+    )
+    return Plan("test", KNeighbor(1), PHOTO, 1e-5, (statistics,), branches=branches)
+
+
+THREE_SHARES = {"sums": 0.2, "train": 0.8, "table": 0.5, "train with table": 0.3}
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 8.0])
+def test_each_of_several_branches_costs_epsilon_at_its_part_of_delta(epsilon):
+    plan = three_branches().calibrated(epsilon, THREE_SHARES)
+    for outcome in plan.outcomes():
+        spent = outcome.composition("training").epsilon(plan.delta / 3)
+        assert 0.998 * epsilon < spent <= epsilon
+    assert 0.998 * epsilon < plan.epsilon <= epsilon
+    assert plan.shared == plan.outcomes()[2].shared
+    assert plan["answers"].epsilon == 1.0
+    # The first branch is all Gaussian: the shared mechanism has its share of the whole.
+    assert plan.follow("alone").shares()["sums"] == pytest.approx(0.2)
+    assert plan["table"].loss("training").mu ** 2 / plan["train with table"].loss("training").mu ** 2 == pytest.approx(
+        5 / 3
+    )
+
+
+def test_what_branches_cannot_be():
+    plan = three_branches()
+    with pytest.raises(InvalidInput, match="has no share for train with table"):
+        plan.calibrated(3.0, {"sums": 0.2, "train": 0.8, "table": 0.5})
+    with pytest.raises(InvalidInput, match="epsilon"):
+        plan.calibrated(0.9, THREE_SHARES)  # the responses alone cost 1
+    with pytest.raises(InvalidInput, match=r"branches = .*names must be unique"):
+        replace(plan, branches=(plan.branches[0], Branch("alone", ())))
+    with pytest.raises(InvalidInput, match=r"mechanisms = .*names must be unique"):
+        replace(plan, branches=(plan.branches[0], replace(plan.branches[0], name="again")))
+    with pytest.raises(InvalidInput, match="branch = 'main'"):
+        plan.follow("main")
+
+
+def test_a_branch_without_noise_of_its_own_may_cost_less():
+    plan = replace(three_branches(), branches=(*three_branches().branches, Branch("stop", ())))
+    stopped = plan.calibrated(3.0, THREE_SHARES).follow("stop")
+    assert max(stopped.followed_epsilon_by_kind().values()) < 2.0
+    assert stopped.epsilon > 2.9
+
+
+def test_a_plan_survives_json():
+    plan = three_branches().calibrated(3.0, THREE_SHARES)
+    for each in (plan, *plan.outcomes()):
+        assert plan_from_dict(json.loads(json.dumps(plan_to_dict(each)))) == each
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=str)

@@ -15,7 +15,7 @@ from graphveil.methods.choice import co_reader_margins, neighbor_margins
 from graphveil.methods.estimator import Inputs
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from graphveil.privacy.plan import ByKind, ClippedTraining
+from graphveil.privacy.mechanisms import ByKind, ClippedTraining
 from support.adjacent import Pairs, every_pair, random_pairs
 
 NODES = 4
@@ -108,7 +108,7 @@ def test_head_group(level):
 def test_clipped_training_is_linear_in_the_group(group, kind):
     """The sums of the engine that trains against the sensitivity that the plan states; all rows turn round at worst."""
     clip, rows = 0.5, 30
-    mechanism = ClippedTraining("head", ByKind(group, group - 1), 1.0, steps=1, source="", clip=clip)
+    mechanism = ClippedTraining("head", ByKind(group, group - 1), 1.0, steps=1, source="", clip=clip, role="head")
     bound, changed = mechanism.sensitivity.of(kind), int(mechanism.group.of(kind))
     layer = torch.nn.Linear(3, 2)
     engine = ClippedSums(layer, clip, rows)

@@ -7,8 +7,8 @@ from functools import cache
 from graphveil.experiments import SPECS
 from graphveil.methods.plans import make_plan
 from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Public, level_to_dict
-from graphveil.privacy.plan import PublicFacts
 from graphveil.storage.journal import Journal
 
 FACTS = PublicFacts(nodes=2708, train_nodes=2031, features=1433, classes=7)

@@ -112,12 +112,12 @@ def said_where(failed: Unwritable, place: Path) -> Unwritable:
 
 
 def _sizes(model: NodeClassifier, plan: Plan) -> tuple[int, int]:
-    """Bytes of weights and of rows, in the larger branch of the plan."""
+    """Bytes of weights and of rows, in the largest branch of the plan."""
     sizes = []
-    for branch in (plan.straight(), *([plan.turned()] if plan.otherwise else [])):
+    for outcome in plan.outcomes():
         logits = plan.facts.nodes * plan.facts.classes
-        weights = _bytes(weight_shapes(model, branch, sparse=False))
-        sizes.append((weights, _bytes(row_shapes(model, branch)) + 4 * logits))
+        weights = _bytes(weight_shapes(model, outcome, sparse=False))
+        sizes.append((weights, _bytes(row_shapes(model, outcome)) + 4 * logits))
     return max(weights for weights, _ in sizes), max(rows for _, rows in sizes)
 
 

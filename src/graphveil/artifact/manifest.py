@@ -16,7 +16,7 @@ from graphveil.storage.checksummed import check_rendered, parse_signed, render_s
 from graphveil.storage.decoding import decoding
 from graphveil.storage.files import locked, replace_file
 
-FORMAT = "graphveil-artifact/2"
+FORMAT = "graphveil-artifact/3"
 MANIFEST = "manifest.json"
 JOURNAL = "owner/new_nodes.jsonl"
 TOKEN_SECRET = "owner/token_secret"

@@ -12,7 +12,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import FORMATS, Table
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.naming import Naming
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 
 ID, NEIGHBORS = "id", "neighbors"
 

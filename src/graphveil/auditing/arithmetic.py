@@ -36,8 +36,10 @@ from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
 from graphveil.noise import NoiseSource
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Kind, Plan, PublicFacts, Responses
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Kind, Responses
+from graphveil.privacy.plan import Plan
 from graphveil.privacy.sensitivity import neighbor_margin_units
 
 # Nodes of a graph with hubs: the construction that docs/audit.md describes has 44,199.
@@ -82,7 +84,7 @@ class Target:
 
     def ledgers(self, plan: Plan) -> list[MakeLedger]:
         """Where a plan branches, one ledger for each outcome of the choice: both are possible on every graph."""
-        if not plan.otherwise:
+        if not plan.branches:
             return [self.make_ledger]
         return [partial(_decided, outcome, self.make_ledger) for outcome in (True, False)]
 
@@ -417,8 +419,7 @@ def _shared_readers(target: Target, options: dict[str, Any], seed: int, scale: f
     level, readers = target.level, max(200, int(scale * MANY))
     facts = PublicFacts(readers, readers, 3, _CLASSES, directed=True)
     plan = target.cls(level=level, epsilon=target.epsilon, **{**target.options, **options}).plan_for(facts)
-    mechanism = plan["neighbors"]
-    assert isinstance(mechanism, GaussianRelease)
+    mechanism = next(m for m in plan.all_mechanisms if isinstance(m, GaussianRelease) and m.tau is not None)
     canary, _ = canary_of(plan, mechanism, held_at)
     read = np.flatnonzero(canary.before.any(0) | canary.after.any(0))
     nodes = canary.size + readers
@@ -482,7 +483,8 @@ def _same_graph(target: Target, seed: int, scale: float) -> Iterator[Movement]:
     for threads, rows in ((1, 1000), (2, 4096), (2, shape.nodes)):
         with _other_blocks(threads, rows):
             runs.append(("other blocks", replayed_fit(make, pair.before, recorder, None).given))
-    if protects_attributes(shape.level) and "embedding" not in recorder.used:  # else a node's place draws its weights
+    # A node's place draws its first row of a trained table.
+    if protects_attributes(shape.level) and not recorder.plan.with_role("embedding"):
         order = np.random.default_rng(seed).permutation(shape.nodes)
         replay = partial(_Reordered, order=torch.from_numpy(order))
         moved = _reordered(pair.before, order)
@@ -535,14 +537,15 @@ def _flipped_bits(target: Target, seed: int) -> list[Movement]:
     shape = _Shape(target, target.directions()[0], 500, {})
     pair = shape.pair(cycle_labels(shape.nodes), np.ones((shape.nodes, 1)), shape.crowd)
     plan = shape.maker(pair.before)().plan(pair.before)
+    (mechanism,) = plan.with_role("edges")
     paired = level == Edge("undirected")
     answers = []
     for graph in (pair.before, pair.after):
         ledger = target.make_ledger(plan, NoiseSource(seed))
-        answers.append(randomized_edges(graph.reads(target.cls.direction), ledger, "edges", paired=paired))
+        answers.append(randomized_edges(graph.reads(target.cls.direction), ledger, mechanism.name, paired=paired))
     moved = abs(answers[0] - answers[1]).sum() / (2 if paired else 1)
     entries = int(pair.before.to_scipy().nnz)
-    return [Movement("edges", "one bit", plan["edges"].sensitivity.worst, float(moved), shape.nodes, entries)]
+    return [Movement(mechanism.name, "one bit", mechanism.sensitivity.worst, float(moved), shape.nodes, entries)]
 
 
 def _decided(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
@@ -559,7 +562,7 @@ class _Decided(DelegatingLedger):
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = super().release(name, value)
-        if name != "choice":
+        if self.plan[name].role != "statistics":
             return got
         sums = torch.full_like(got, 1e6 * self.plan.facts.train_nodes if self._outcome else 0.0)
         if not self.plan.facts.directed:

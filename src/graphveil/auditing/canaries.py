@@ -14,21 +14,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.optimize import brentq
 
 from graphveil.auditing.choice_pairs import choice_sums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods.tables import neighbor_label_counts
-from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
-from graphveil.privacy.plan import GaussianRelease, Plan
+from graphveil.privacy.mechanisms import GaussianRelease
+from graphveil.privacy.plan import Plan
 
 WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
-# Tables that are multiplied by A next, and sums: every row of them reaches somebody else.
-_READ_BY_OTHERS = ("posteriors", "readers", "neighbors", "choice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,38 +116,32 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
     `make_table` holds the rows of W: given a table of long rows and the promised norm.
     """
     level, nodes = plan.level, plan.facts.nodes
-    if mechanism.name == "neighbors":
-        tau = _tau(mechanism, level, nodes)
-        classes = plan.facts.classes
+    if mechanism.tau is not None:
+        tau, classes = mechanism.tau, plan.facts.classes
         return _neighbor_labels(level, tau, nodes, classes), lambda found: neighbor_label_counts(
             found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
         )
-    if mechanism.name == "choice":
+    if mechanism.role == "statistics":
         return _moved_sums(*choice_sums(plan)), lambda found: found.table
-    if mechanism.name == "posteriors":
+    if mechanism.role == "table" and mechanism.table == "posteriors":
         return _turned_opinion(), lambda found: torch.softmax(found.table, dim=1)
-    if mechanism.name in ("release", "readers") or isinstance(level, Edge):
-        moved = sensitivity.product_rows(level, 1.0, nodes)
-        if not hides_own_row(plan, mechanism.name):
-            moved = sensitivity.product_full(level, 1.0, nodes)
+    if mechanism.role != "aggregation" or isinstance(level, Edge):
         canary = _new_readers(level, nodes)
-        held = make_table(torch.from_numpy(canary.table).float(), mechanism.sensitivity.worst / moved).double().numpy()
+        held = make_table(torch.from_numpy(canary.table).float(), mechanism.row_norm).double().numpy()
         own = canary.own if hides_own_row(plan, mechanism.name) else None
-        query = multiply_transposed if mechanism.name == "readers" else multiply
+        query = multiply_transposed if mechanism.role == "table" else multiply
         return replace(canary, table=held, table_after=held, own=own), query
-    degree = round((mechanism.sensitivity.worst / 2) ** 2)
-    return _turned_row(degree), multiply
+    assert mechanism.degree_bound is not None
+    return _turned_row(min(mechanism.degree_bound, nodes - 1)), multiply
 
 
 def hides_own_row(plan: Plan, name: str) -> bool:
     """Whether the replaced node's own row of this release is kept from the adversary.
 
-    Not at edge level, where no node is replaced; not in tables that others read; and not where the full product is
-    released so that the head is free (public attributes, docs/theory.md, section 2.5).
+    Not at edge level, where no node is replaced, and not where the sensitivity covers that row.
     """
-    if isinstance(plan.level, Edge) or name in _READ_BY_OTHERS:
-        return False
-    return plan.method != "dpdgc" or any(mechanism.name == "head" for mechanism in plan.mechanisms)
+    mechanism = plan[name]
+    return not isinstance(plan.level, Edge) and not (isinstance(mechanism, GaussianRelease) and mechanism.own_rows)
 
 
 def _new_readers(level: Level, nodes: int) -> Canary:
@@ -253,14 +244,3 @@ def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: 
     labels_after[0] = 1
     table = np.zeros((size, 1))
     return Canary(before, after, labels, labels_after, table, table, None)
-
-
-def _tau(mechanism: GaussianRelease, level: Level, nodes: int) -> float:
-    """The weight bound that gives this sensitivity; a plan does not carry it otherwise."""
-
-    def excess(tau: float) -> float:
-        return sensitivity.neighbor_label_table(level, tau, nodes) - mechanism.sensitivity.worst
-
-    if isinstance(level, Edge):
-        return min(1.0, mechanism.sensitivity.worst / sensitivity.neighbor_label_table(level, 1.0, nodes))
-    return float(brentq(excess, 1e-6, max(4.0, mechanism.sensitivity.worst), xtol=1e-9))

@@ -29,7 +29,8 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Plan
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease
+from graphveil.privacy.plan import Plan
 
 _LEARNING = 0.2
 

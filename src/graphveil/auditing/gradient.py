@@ -20,7 +20,7 @@ from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.sparse_rows import SparseLinear, SparseRows
 from graphveil.privacy.accounting import SampledGaussian
 from graphveil.privacy.accounting.discretised import binomial_log_weights
-from graphveil.privacy.plan import ClippedTraining
+from graphveil.privacy.mechanisms import ClippedTraining
 
 # Gradient entries and noise entries that one audit may compute.
 MOST_ROWS = 2**20

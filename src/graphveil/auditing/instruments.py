@@ -19,7 +19,8 @@ from graphveil.execution.ledger import planned_training
 from graphveil.execution.stages import Stages
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Plan, Responses
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,8 @@ class DelegatingLedger:
     def resume(self, used: Mapping[str, int]) -> None:
         self._inner.resume(used)
 
-    def turn(self) -> None:
-        self._inner.turn()
+    def follow(self, branch: str) -> None:
+        self._inner.follow(branch)
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         return self._inner.release(name, value)
@@ -87,7 +88,7 @@ class DelegatingLedger:
 class Recorder(DelegatingLedger):
     """Draws through another ledger and writes everything down.
 
-    `planned` is the plan before anything was drawn, with both branches; `plan` is the branch that was taken.
+    `planned` is the plan before anything was drawn; `plan` follows the branch that was chosen.
     """
 
     def __init__(self, inner: LedgerLike) -> None:
@@ -125,8 +126,8 @@ class Replay:
     """Hands out what a recorded run handed out, and writes down what this run puts in.
 
     The row of the replaced node in a release is unknown to the adversary, who puts in what the graph at hand would
-    have there without noise. A plan that branches turns where the recorded run turned: the choice is post-processing of
-    a release, and this run gets the same one.
+    have there without noise. This run follows the same branch as the recorded one: the choice is post-processing of
+    what was released, and both get the same.
     """
 
     def __init__(self, recorded: Recorder, own: int | None) -> None:
@@ -142,8 +143,8 @@ class Replay:
     def resume(self, used: Mapping[str, int]) -> None:
         raise InvalidInput("replay", dict(used), "plays a whole run back, from its beginning")
 
-    def turn(self) -> None:
-        self.plan = self.plan.turned()
+    def follow(self, branch: str) -> None:
+        self.plan = self.plan.follow(branch)
 
     def training(self, name: str) -> ClippedTraining:
         return planned_training(self.plan, name)

@@ -7,14 +7,16 @@ import numpy as np
 from graphveil.auditing import gradient, release, response
 from graphveil.auditing.scores import Scores, toss
 from graphveil.auditing.subject import Subject
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Mechanism
 
 # Which attack fits which mechanism.
 ATTACKS = {"gaussian release": "release", "clipped gradients": "gradient", "randomised response": "response"}
 
 
 def attack_name(mechanism: Mechanism) -> str:
-    return "table" if mechanism.name == "neighbors" else ATTACKS[mechanism.type]
+    """A table of neighbours' labels has an attack of its own."""
+    of_neighbors = isinstance(mechanism, GaussianRelease) and mechanism.tau is not None
+    return "table" if of_neighbors else ATTACKS[mechanism.type]
 
 
 def most_canaries(subject: Subject, mechanism: Mechanism) -> int:

@@ -18,11 +18,9 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, with_unit
-from graphveil.privacy.plan import GaussianRelease
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism
 
 MOST_CANARIES = 2000
-# Releases in which a canary's readers have no rows of their own.
-NOT_BY_READERS = ("neighbors", "choice")
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +32,11 @@ class Planted:
 
     def __len__(self) -> int:
         return len(self.own)
+
+
+def shows_readers(mechanism: Mechanism) -> bool:
+    """Whether a canary's readers have rows of their own in what is released."""
+    return isinstance(mechanism, GaussianRelease) and mechanism.role != "statistics" and mechanism.tau is None
 
 
 def one_run_scores(
@@ -53,7 +56,7 @@ def one_run_scores(
     counted: set[str] = set()
     for entry, ours, theirs in zip(recorder.entries, with_all, with_none, strict=True):
         mechanism = recorder.plan[entry.name]
-        if not isinstance(mechanism, GaussianRelease) or mechanism.noise == 0 or entry.name in NOT_BY_READERS:
+        if not shows_readers(mechanism) or mechanism.noise == 0:
             continue
         # Beyond the first hop a reader's row is computed from the replaced node's own, which is not seen.
         if isinstance(level, Edge) or entry.name not in counted:

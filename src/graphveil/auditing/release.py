@@ -13,7 +13,7 @@ import torch
 
 from graphveil.auditing.canaries import Canary, Query, canary_of, copies, with_strangers
 from graphveil.auditing.subject import Subject, as_released
-from graphveil.privacy.plan import GaussianRelease
+from graphveil.privacy.mechanisms import GaussianRelease
 
 # Numbers that one audit may draw at a time.
 MOST_NUMBERS = 2**23

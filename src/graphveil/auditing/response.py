@@ -10,7 +10,7 @@ import torch
 
 from graphveil.auditing.subject import KIND, Subject
 from graphveil.execution.edges import randomized_edges
-from graphveil.privacy.plan import Responses
+from graphveil.privacy.mechanisms import Responses
 
 MOST_CANARIES = 2**19
 
@@ -18,7 +18,7 @@ MOST_CANARIES = 2**19
 def response_scores(subject: Subject, mechanism: Responses, coins: np.ndarray, seed: int | None) -> np.ndarray:
     """Log-likelihood ratio of each canary: +epsilon, 0 or -epsilon for each of its answers."""
     epsilon = subject.executed[mechanism.name].noise
-    if mechanism.name == "edges":
+    if mechanism.role == "edges":
         return epsilon * _edge_votes(subject, mechanism, coins, seed)
     ledger = subject.ledger(mechanism.name, seed)
     changed = int(mechanism.changed.of(KIND))

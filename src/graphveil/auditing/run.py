@@ -13,7 +13,7 @@ from graphveil import validate
 from graphveil.auditing import arithmetic, black_box, bounds
 from graphveil.auditing.end_to_end import best_score, run_trials
 from graphveil.auditing.mechanism import attack_name, play
-from graphveil.auditing.one_run import NOT_BY_READERS, one_run_scores
+from graphveil.auditing.one_run import one_run_scores, shows_readers
 from graphveil.auditing.pairs import adjacent_graphs, small_part
 from graphveil.auditing.subject import Subject
 from graphveil.auditing.twins import Twin, twin_named
@@ -25,7 +25,8 @@ from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.privacy.levels import KNeighbor, Level, Node, Public, with_unit
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan
+from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
+from graphveil.privacy.plan import Plan
 
 WHITE_BOX = ("release", "table", "gradient", "response", "joint", "one-run", "end-to-end")
 BLACK_BOX = ("links", "membership")
@@ -253,14 +254,14 @@ def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tupl
         together = [branch for branch in subject.branches() if len(branch) > 1 or (branch and not tasks)]
         tasks += [_mechanism_task(subject, branch, canaries) for branch in together]
     sampled = any(isinstance(m, ClippedTraining) and m.sampling_rate < 1 for m in charged)
-    released = any(isinstance(m, GaussianRelease) and m.name not in NOT_BY_READERS for m in charged)
+    released = any(map(shows_readers, charged))
     if "one-run" in attacks:
         if released and not sampled and _room(case) >= 40:
             tasks.append(Task(lambda seed, each: _one_run(case, subject, seed, each)))
         else:
             skipped.append("one-run: needs released tables, full batches and room for 40 canaries")
     if "end-to-end" in attacks:
-        if case.cls.method == "randedge":
+        if any(mechanism.role == "edges" for mechanism in charged):
             skipped.append("end-to-end: randomised edges are audited bit by bit")
         else:
             tasks.append(Task(lambda seed, each: _end_to_end(case, fits, seed, each)))

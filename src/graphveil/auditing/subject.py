@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,7 +12,8 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT
 from graphveil.noise import NoiseSource
 from graphveil.privacy.accounting import Composition
-from graphveil.privacy.plan import Kind, Mechanism, Plan
+from graphveil.privacy.mechanisms import Kind, Mechanism
+from graphveil.privacy.plan import Plan
 
 # A replaced node in the training set pays for everything that any node pays for.
 KIND: Kind = "training"
@@ -48,15 +49,18 @@ class Subject:
 
     def ledger(self, name: str, seed: int | None) -> LedgerLike:
         """A new ledger on the branch of the plan that draws `name`."""
-        ledger = self.make_ledger(self.executed, NoiseSource(seed))
-        if any(mechanism.name == name for mechanism in self.executed.otherwise):
-            ledger.turn()
+        ledger = self.make_ledger(replace(self.executed, followed=None), NoiseSource(seed))
+        for branch in self.executed.branches:
+            if any(mechanism.name == name for mechanism in branch.mechanisms):
+                ledger.follow(branch.name)
         return ledger
 
     def branches(self) -> list[list[Mechanism]]:
         """The mechanisms that a replaced training node (or an edge) pays for, for each branch of the plan."""
-        plans = [self.claimed, self.claimed.turned()] if self.claimed.otherwise else [self.claimed]
-        return [[mechanism for mechanism in plan.mechanisms if mechanism.loss(KIND) is not None] for plan in plans]
+        return [
+            [mechanism for mechanism in plan.mechanisms if mechanism.loss(KIND) is not None]
+            for plan in self.claimed.outcomes()
+        ]
 
     def charged(self) -> list[Mechanism]:
         """All that such a node may pay for, whichever branch is taken."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,8 @@ from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Mechanism, Responses
+from graphveil.privacy.plan import Plan
 
 # How often the twin that draws anew is asked.
 QUERIES = 20
@@ -75,14 +76,9 @@ def twin_named(name: str) -> Twin:
     return TWINS[name]
 
 
-def _changed(plan: Plan, change: Callable[[Mechanism], Mechanism]) -> Plan:
-    followed, otherwise = (tuple(map(change, branch)) for branch in (plan.mechanisms, plan.otherwise))
-    return replace(plan, mechanisms=followed, otherwise=otherwise)
-
-
 def for_rows_of_1e_8(plan: Plan) -> Plan:
     """Noise on Z for rows of W of norm 1e-8."""
-    return _changed(plan, lambda m: m.scaled(1e-8) if m.name == "release" else m)
+    return plan.changed(lambda m: m.scaled(1e-8) if m.role == "release" else m)
 
 
 def square_root_of_group(plan: Plan) -> Plan:
@@ -93,7 +89,7 @@ def square_root_of_group(plan: Plan) -> Plan:
             return mechanism.scaled(1 / math.sqrt(mechanism.group.worst))
         return mechanism
 
-    return _changed(plan, change)
+    return plan.changed(change)
 
 
 def one_neighborhood(plan: Plan) -> Plan:
@@ -105,25 +101,24 @@ def one_neighborhood(plan: Plan) -> Plan:
     def change(mechanism: Mechanism) -> Mechanism:
         if isinstance(mechanism, ClippedTraining) and mechanism.group.worst > 1:
             return mechanism.scaled((degree + 1) / mechanism.group.worst)
-        return mechanism.scaled(math.sqrt(0.5)) if mechanism.name == "release" else mechanism
+        return mechanism.scaled(math.sqrt(0.5)) if mechanism.role == "release" else mechanism
 
-    return _changed(plan, change)
+    return plan.changed(change)
 
 
 def half_the_noise(plan: Plan) -> Plan:
-    return _changed(plan, lambda m: m.scaled(0.5))
+    return plan.changed(lambda m: m.scaled(0.5))
 
 
 def added_instead_of_replaced(plan: Plan) -> Plan:
     """Training noise for a row that is added or removed (C), where one is replaced (2C)."""
-    return _changed(plan, lambda m: m.scaled(0.5) if isinstance(m, ClippedTraining) else m)
+    return plan.changed(lambda m: m.scaled(0.5) if isinstance(m, ClippedTraining) else m)
 
 
 def without_release(plan: Plan) -> Plan:
     """Calibrated as if the release were free: the others get its part of the budget, and it is drawn all the same."""
-    others = replace(plan, mechanisms=tuple(m for m in plan.mechanisms if m.name != "release"))
-    calibrated = others.calibrated(plan.epsilon)
-    return _changed(plan, lambda m: m if m.name == "release" else calibrated[m.name])
+    calibrated = plan.changed(lambda m: None if m.role == "release" else m).calibrated(plan.epsilon)
+    return plan.changed(lambda m: m if m.role == "release" else calibrated[m.name])
 
 
 class PlainFloats(Ledger):

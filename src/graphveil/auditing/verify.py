@@ -18,8 +18,9 @@ from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.plans import Settings, make_plan
 from graphveil.privacy.certificate import Certificate, assumptions_of, not_protected_by
-from graphveil.privacy.levels import Edge, Node, Public
-from graphveil.privacy.plan import KINDS, ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.levels import Public
+from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses
+from graphveil.privacy.plan import Plan
 
 _TOLERANCE = 1e-6
 # Both branches of a plan are calibrated to the same epsilon, each to a tenth of this.
@@ -104,13 +105,11 @@ def _as_configured(model: NodeClassifier) -> Iterator[str]:
     except GraphveilError as error:
         yield f"public/config.json: has no plan ({error})"
         return
-    if plan.otherwise and plan.branch != claimed.branch:
-        plan = plan.exchanged()
-    ours, theirs = plan.mechanisms + plan.otherwise, claimed.mechanisms + claimed.not_executed
-    if [m.name for m in ours] != [m.name for m in theirs]:
+    if _names(plan) != _names(claimed.plan()):
         yield f"certificate: lists the mechanisms {_listed(claimed.plan())}; its settings give {_listed(plan)}"
         return
-    for wanted, listed in zip(ours, theirs, strict=True):
+    for wanted in plan.all_mechanisms:
+        listed = claimed.plan()[wanted.name]
         for name, value in _figures_of(wanted).items():
             if not _close(_figures_of(listed).get(name, math.nan), value):
                 yield f"certificate: {name} of {wanted.name} is not {value:.6g}, which its settings give"
@@ -166,10 +165,9 @@ def _figures(certificate: Certificate) -> Iterator[str]:
             yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {found:.6g}"
     if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
         yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
-    if plan.otherwise:
-        taken, other = plan.straight().epsilon, plan.turned().epsilon
-        if not math.isclose(taken, other, rel_tol=_SAME_BUDGET):
-            yield f"certificate: its branches have budgets of their own ({taken:.6g} and {other:.6g})"
+    each = [max(outcome.followed_epsilon_by_kind().values()) for outcome in plan.outcomes()]
+    if math.isfinite(max(each)) and not math.isclose(min(each), max(each), rel_tol=_SAME_BUDGET):
+        yield f"certificate: its branches have budgets of their own ({', '.join(f'{value:.6g}' for value in each)})"
 
 
 def _mechanisms(certificate: Certificate) -> Iterator[str]:
@@ -180,16 +178,17 @@ def _mechanisms(certificate: Certificate) -> Iterator[str]:
         yield f"certificate: {certificate.method} has no such plan ({error})"
         return
     claimed = certificate.plan()
-    expected = next((each for each in possible if _branches(each) == _branches(claimed)), None)
+    expected = next((each for each in possible if _names(each) == _names(claimed)), None)
     if expected is None:
         wanted = " or ".join(dict.fromkeys(map(_listed, possible)))
         yield f"certificate: lists the mechanisms {_listed(claimed)}; the method has {wanted}"
         return
-    for ours in expected.mechanisms + expected.otherwise:
+    for ours in expected.all_mechanisms:
         theirs = claimed[ours.name]
-        if ours.type != theirs.type:
-            yield f"certificate: {theirs.name} is a {theirs.type}; the method has a {ours.type}"
-        elif _is_fixed(certificate, ours) and not (
+        if (ours.type, ours.role) != (theirs.type, theirs.role):
+            is_one, has_one = (f"{each.type} for the {each.role}" for each in (theirs, ours))
+            yield f"certificate: {theirs.name} is a {is_one}; the method has a {has_one}"
+        elif not (
             _close(ours.sensitivity.training, theirs.sensitivity.training)
             and _close(ours.sensitivity.unlabelled, theirs.sensitivity.unlabelled)
         ):
@@ -199,26 +198,23 @@ def _mechanisms(certificate: Certificate) -> Iterator[str]:
             )
 
 
-def _branches(plan: Plan) -> tuple[str, set[str], set[str]]:
-    """Which branch was executed, and the names of the mechanisms in both."""
-    return plan.branch, {m.name for m in plan.mechanisms}, {m.name for m in plan.otherwise}
+def _names(plan: Plan) -> dict[str | None, set[str]]:
+    """The names of the mechanisms in each branch; None stands for what they share."""
+    shared: dict[str | None, set[str]] = {None: {m.name for m in plan.shared}}
+    return shared | {branch.name: {m.name for m in branch.mechanisms} for branch in plan.branches}
 
 
 def _listed(plan: Plan) -> str:
-    names = ", ".join(m.name for m in plan.mechanisms) or "none"
-    if not plan.otherwise:
-        return names
-    return f"{names} ({plan.branch} plan, beside {', '.join(m.name for m in plan.otherwise)})"
+    names = ", ".join(m.name for m in plan.shared) or "none"
+    branches = [f"{b.name}: {', '.join(m.name for m in b.mechanisms) or 'none'}" for b in plan.branches]
+    return f"{names}, then by branch ({'; '.join(branches)})" if branches else names
 
 
 def _possible(certificate: Certificate) -> Iterator[Plan]:
-    """What the method may have done: `auto` plans by epsilon, and chooses between two branches.
-
-    What was spent is a little less than what was asked for.
-    """
+    """What the method may have planned. What was spent is a little less than what was asked for."""
     spent = min(certificate.epsilon, _LARGE) if certificate.epsilon > 0 else 1.0
     for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
-        plan = make_plan(
+        yield make_plan(
             certificate.method,
             certificate.level,
             certificate.facts,
@@ -226,37 +222,25 @@ def _possible(certificate: Certificate) -> Iterator[Plan]:
             delta=certificate.delta,
             settings=_settings(certificate),
         )
-        yield plan
-        if plan.otherwise:
-            yield plan.exchanged()
 
 
 def _settings(certificate: Certificate) -> Settings:
     """The settings that the mechanisms show."""
-    listed = certificate.mechanisms + certificate.not_executed
-    by_name = {mechanism.name: mechanism for mechanism in listed}
-    trained = next((m for m in certificate.mechanisms if isinstance(m, ClippedTraining)), None)
-    hops = by_name.get("hops")
-    aggregation = by_name.get("aggregation")
-    tables = [name for name in ("labels", "posteriors", "readers", "neighbors") if name in by_name]
-    # Degrees cost nothing but the release, and where attributes are public so do labels.
-    table = "+".join(tables) if tables else "trained" if "embedding" in by_name else "degrees"
-    gaussian = [m for m in (hops, aggregation) if isinstance(m, GaussianRelease)]
+    listed = certificate.plan().all_mechanisms
+    trained = next((m for m in listed if isinstance(m, ClippedTraining)), None)
+    releases = [m for m in listed if isinstance(m, GaussianRelease)]
+    released = next((m for m in releases if m.role == "release"), None)
+    summed = next((m for m in releases if m.role == "aggregation"), None)
     return Settings(
         steps=trained.steps if trained else None,
         clip=trained.clip if trained else 1.0,
-        hops=hops.uses if isinstance(hops, GaussianRelease) else 2,
-        layers=aggregation.uses if isinstance(aggregation, GaussianRelease) else 1,
-        max_degree=max((max(1, round((m.sensitivity.worst / 2) ** 2)) for m in gaussian), default=None),
-        table=table,
+        hops=summed.uses if summed else 2,
+        layers=summed.uses if summed else 1,
+        max_degree=summed.degree_bound if summed else None,
+        table=released.table if released else "auto",
+        row_norm=released.row_norm if released else 1.0,
+        tau=next((m.tau for m in releases if m.tau is not None), None),
     )
-
-
-def _is_fixed(certificate: Certificate, mechanism: Mechanism) -> bool:
-    """Whether the level alone says the sensitivity; a row norm or tau of one's own is not written down elsewhere."""
-    if isinstance(mechanism, ClippedTraining | Responses):
-        return True
-    return mechanism.name in ("hops", "aggregation") and isinstance(certificate.level, Edge | Node)
 
 
 def _text(run: Path, certificate: Certificate) -> Iterator[str]:

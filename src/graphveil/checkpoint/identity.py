@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from graphveil.artifact.saving import params_of
@@ -13,8 +13,9 @@ from graphveil.graph import GraphView
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import library_versions
-from graphveil.privacy.levels import Public, level_from_dict, level_to_dict
-from graphveil.privacy.plan import ClippedTraining, Mechanism, Plan, PublicFacts, mechanism_from_dict, mechanism_to_dict
+from graphveil.privacy.levels import Public, level_to_dict
+from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
+from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
 from graphveil.provenance import code_digest
 
 _WHY = {
@@ -35,7 +36,7 @@ def identity(model: NodeClassifier, plan: Plan, graph: GraphView, salt: str | No
         "option level": level_to_dict(model.level),
         "method": model.method,
         "seeded": model.seed is not None,
-        "plan": _plan_to_dict(plan),
+        "plan": plan_to_dict(plan),
         "graph": Fingerprint.of(graph, salt).to_dict(),
         "code": code_digest(),
         "libraries": library_versions(),
@@ -59,22 +60,11 @@ def check_same(kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
 
 def spent(fit: Mapping[str, Any], ledger: Mapping[str, int]) -> str:
     """What the draws of an unfinished fit cost."""
-    data = fit["plan"]
-    plan = Plan(
-        data["method"],
-        level_from_dict(data["level"]),
-        PublicFacts(**data["facts"]),
-        data["delta"],
-        tuple(mechanism_from_dict(item) for item in data["mechanisms"]),
-        otherwise=tuple(mechanism_from_dict(item) for item in data["otherwise"]),
-        alternatives=data["alternatives"],
-    )
+    plan = plan_from_dict(fit["plan"])
     if isinstance(plan.level, Public):
         return "nothing, as nothing is protected"
-    branch = plan.straight() if {m.name for m in plan.mechanisms} <= set(ledger) else plan.turned()
-    drawn = tuple(_drawn(m, ledger[m.name]) for m in branch.mechanisms if ledger[m.name])
-    counts = ", ".join(f"{m.name} {ledger[m.name]} of {m.uses}" for m in branch.mechanisms)
-    epsilon = replace(branch, mechanisms=drawn).epsilon
+    epsilon = plan.changed(lambda m: _drawn(m, ledger[m.name]) if ledger.get(m.name) else None).epsilon
+    counts = ", ".join(f"{name} {drawn} of {plan[name].uses}" for name, drawn in ledger.items())
     return f"epsilon {epsilon:.4g} of {plan.epsilon:.4g} at delta {plan.delta:.3g} (draws: {counts or 'none planned'})"
 
 
@@ -82,16 +72,3 @@ def _drawn(mechanism: Mechanism, times: int) -> Mechanism:
     if isinstance(mechanism, ClippedTraining):
         return replace(mechanism, steps=times)
     return replace(mechanism, uses=times)
-
-
-def _plan_to_dict(plan: Plan) -> dict[str, Any]:
-    return {
-        "method": plan.method,
-        "level": level_to_dict(plan.level),
-        "facts": asdict(plan.facts),
-        "delta": plan.delta,
-        "mechanisms": [mechanism_to_dict(mechanism) for mechanism in plan.mechanisms],
-        "otherwise": [mechanism_to_dict(mechanism) for mechanism in plan.otherwise],
-        "alternatives": plan.alternatives,
-        "assumptions": list(plan.assumptions),
-    }

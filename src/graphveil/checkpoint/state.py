@@ -13,7 +13,7 @@ from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
 from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
 
-FORMAT = "graphveil-checkpoint/2"
+FORMAT = "graphveil-checkpoint/3"
 DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"
 
 

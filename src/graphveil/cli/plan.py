@@ -13,8 +13,9 @@ from rich.table import Table
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.methods.plans import METHODS, Settings, make_plan
+from graphveil.privacy.facts import PublicFacts, delta_warning
 from graphveil.privacy.levels import Public, describe, level_to_dict, make_level
-from graphveil.privacy.plan import Mechanism, Plan, PublicFacts, delta_warning, mechanism_to_dict
+from graphveil.privacy.plan import Plan, mechanisms_to_list
 
 
 def plan(
@@ -89,7 +90,7 @@ def plan(
 
 def warn_of_delta(plan: Plan) -> None:
     """Say on the terminal, beside the output, that delta is large; the certificate says it too."""
-    found = delta_warning(plan.level, plan.facts, plan.delta) if plan.mechanisms else None
+    found = delta_warning(plan.level, plan.facts, plan.delta) if plan.all_mechanisms else None
     if found is not None:
         typer.echo(f"WARNING: {found}", err=True)
 
@@ -133,7 +134,7 @@ def _number(field: str, text: str) -> float:
 
 
 def _to_dict(plan: Plan) -> dict[str, object]:
-    shares = plan.shares()
+    shares = {name: share for outcome in reversed(plan.outcomes()) for name, share in outcome.shares().items()}
     finite = math.isfinite(plan.epsilon)
     return {
         "method": plan.method,
@@ -142,9 +143,11 @@ def _to_dict(plan: Plan) -> dict[str, object]:
         "rdp_epsilon": plan.rdp_epsilon if finite else None,
         "delta": plan.delta,
         "epsilon_by_kind": plan.epsilon_by_kind() if finite else None,
-        "mechanisms": [_mechanism(m, shares[m.name]) for m in plan.mechanisms],
-        "fallback": [_mechanism(m, plan.turned().shares()[m.name]) for m in plan.otherwise],
-        "alternatives": plan.alternatives,
+        "branches": [branch.name for branch in plan.branches],
+        "mechanisms": [
+            {**item, "noise_std": m.noise, "uses": m.uses, "share": shares[m.name]}
+            for item, m in zip(mechanisms_to_list(plan.shared, plan.branches), plan.all_mechanisms, strict=True)
+        ],
         "assumptions": list(plan.assumptions),
     }
 
@@ -160,21 +163,17 @@ def _table(plan: Plan) -> Table:
     return table
 
 
-def _mechanism(mechanism: Mechanism, share: float) -> dict[str, object]:
-    return {**mechanism_to_dict(mechanism), "noise_std": mechanism.noise, "uses": mechanism.uses, "share": share}
-
-
 def _show(plan: Plan) -> None:
     console = Console(highlight=False)
     console.print(f"{plan.method}: {describe(plan.level)}")
-    if not plan.mechanisms:
+    if not plan.all_mechanisms:
         why = "trained without noise" if math.isinf(plan.epsilon) else "the model reads nothing that is protected"
         console.print(f"No mechanisms: {why}.")
         return
-    console.print(_table(plan))
-    if plan.otherwise:
-        console.print(f"or, if the choice says so, the fallback plan (each at delta / {plan.alternatives}):")
-        console.print(_table(plan.turned()))
+    for outcome in plan.outcomes():
+        if outcome.followed is not None:
+            console.print(f"branch {outcome.followed} (at delta / {len(plan.branches)}):")
+        console.print(_table(outcome))
     by_kind = plan.epsilon_by_kind()
     kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())
     differing = f" ({kinds})" if len(set(by_kind.values())) > 1 else ""

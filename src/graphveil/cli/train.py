@@ -126,9 +126,7 @@ def train(
 
         load = partial(_load, graph, root, split_seed, directed, **declared)
         declares = any(value is not None for value in declared.values())
-        options_of_job = Options(
-            graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares
-        )
+        options_of_job = Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares)
         train_sharded(model, options_of_job)
         return
     from graphveil.checkpoint import AlreadySaved, Checkpoint

@@ -27,7 +27,7 @@ from graphveil.privacy.levels import protects_attributes
 if TYPE_CHECKING:
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
-    from graphveil.privacy.plan import PublicFacts
+    from graphveil.privacy.facts import PublicFacts
 
 
 @dataclass(frozen=True)

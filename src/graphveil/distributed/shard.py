@@ -16,7 +16,7 @@ from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.methods.estimator import check_declared_edges, declared_edges
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 
 
 @dataclass(frozen=True, eq=False)

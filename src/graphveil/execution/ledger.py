@@ -15,7 +15,8 @@ from graphveil.noise.source import NoiseSource
 from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Public
-from graphveil.privacy.plan import ClippedTraining, GaussianRelease, Mechanism, Plan, Responses
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Mechanism, Responses
+from graphveil.privacy.plan import Plan
 
 
 class LedgerLike(Protocol):
@@ -31,7 +32,7 @@ class LedgerLike(Protocol):
 
     def resume(self, used: Mapping[str, int]) -> None: ...
 
-    def turn(self) -> None: ...
+    def follow(self, branch: str) -> None: ...
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor: ...
 
@@ -72,17 +73,18 @@ class Ledger:
         self.plan = plan
         self.stages = Stages()
         self._source = source
-        self._used = {mechanism.name: 0 for mechanism in plan.mechanisms}
+        self._used = {mechanism.name: 0 for mechanism in plan.all_mechanisms}
 
     @classmethod
     def finished(cls, plan: Plan, source: NoiseSource) -> Ledger:
         """The ledger of a plan that was executed earlier: only rows of new nodes can be drawn from it."""
         ledger = cls(plan, source)
-        ledger._used = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
+        ledger._used.update((mechanism.name, mechanism.uses) for mechanism in plan.mechanisms)
         return ledger
 
     def resume(self, used: Mapping[str, int]) -> None:
-        """Take over the counts of an earlier, unfinished execution of the same plan, whose draws were kept.
+        """Take over the counts, and with them the branch, of an unfinished execution of the same plan, whose draws
+        were kept.
 
         Args:
             used: How often each mechanism was drawn.
@@ -90,31 +92,34 @@ class Ledger:
         Raises:
             InvalidInput: These cannot be the counts of an execution of this plan.
         """
-        branches = [self.plan.straight(), *([self.plan.turned()] if self.plan.otherwise else [])]
-        if not any(_counts_of(branch, used) for branch in branches):
+        plans = (self.plan, *self.plan.outcomes())
+        resumed = next((plan for plan in plans if _counts_of(plan, used)), None)
+        if resumed is None:
             raise InvalidInput("ledger", dict(used), "does not belong to this plan")
-        self._used = {**self._used, **used}
+        self.plan = resumed
+        self._used.update(used)
 
     @property
     def used(self) -> dict[str, int]:
-        """How often each mechanism has been drawn so far."""
-        return dict(self._used)
+        """How often each mechanism has been drawn so far: the shared ones and those of the branch that is followed."""
+        return {name: self._used[name] for name in self.plan.names}
 
-    def turn(self) -> None:
-        """Follow the plan's other branch from here on. What was released so far must have decided this.
+    def follow(self, branch: str) -> None:
+        """Go on with this branch of the plan. What was released so far must have decided this, and nothing else.
 
-        The branch that is left stays in the plan, because both are certified.
+        Args:
+            branch: The name of a branch of the plan.
 
         Raises:
-            BudgetExceeded: A mechanism of the present branch that comes after the choice was drawn already.
+            BudgetExceeded: Another branch is followed already.
+            InvalidInput: The plan has no such branch.
+
+        Formal guarantee: which branch is followed is post-processing of what was released, and all branches are
+        certified together (docs/theory.md, section 4.5).
         """
-        turned = self.plan.exchanged()
-        kept = {mechanism.name for mechanism in turned.mechanisms}
-        drawn = [name for name, uses in self._used.items() if uses and name not in kept]
-        if drawn:
-            raise BudgetExceeded(f"{', '.join(drawn)}: drawn already, so the plan's other branch is closed")
-        self._used = {mechanism.name: self._used.get(mechanism.name, 0) for mechanism in turned.mechanisms}
-        self.plan = turned
+        if self.plan.followed not in (None, branch):
+            raise BudgetExceeded(f"{branch}: the branch {self.plan.followed} is followed already")
+        self.plan = self.plan.follow(branch)
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         """Add the noise that `name` plans to `value`.
@@ -129,7 +134,7 @@ class Ledger:
             The noisy value in float32. Keep it: there is no second draw.
 
         Raises:
-            BudgetExceeded: All planned draws have been made, or `name` belongs to the other branch.
+            BudgetExceeded: All planned draws have been made, or `name` belongs to a branch that is not followed.
             InvalidInput: `name` is not in the plan or of another type, or `value` is not float64.
 
         Formal guarantee: that of the planned mechanism, if `value` moves by at most its sensitivity.
@@ -169,7 +174,7 @@ class Ledger:
             return value.float()
         _check_exact(value)
         mechanism = self.plan[name]
-        if not isinstance(mechanism, GaussianRelease) or self._used.get(name) != mechanism.uses:
+        if not isinstance(mechanism, GaussianRelease) or self._used[name] != mechanism.uses:
             raise BudgetExceeded(f"{name}: there is no finished release that new rows could join")
         return add_gaussian(value, mechanism.std, self._source).float()
 
@@ -252,11 +257,13 @@ class Ledger:
         return mechanism, self._source
 
     def certificate(self) -> Certificate:
-        """The certificate of the executed plan with both of its branches.
+        """The certificate of the executed plan with all of its branches.
 
         Raises:
-            BudgetExceeded: A mechanism was not drawn as often as planned.
+            BudgetExceeded: A mechanism was not drawn as often as planned, or no branch was followed.
         """
+        if self.plan.branches and self.plan.followed is None:
+            raise BudgetExceeded("the plan was not executed as planned: none of its branches was followed")
         open_ends = [
             f"{m.name} {self._used[m.name]} of {m.uses}" for m in self.plan.mechanisms if self._used[m.name] != m.uses
         ]
@@ -267,8 +274,8 @@ class Ledger:
     def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
         """Count a draw of `name` before it is made, or refuse it."""
         mechanism = self.plan[name]
-        if name not in self._used:
-            raise BudgetExceeded(f"{name}: belongs to the plan's other branch")
+        if name not in self.plan.names:
+            raise BudgetExceeded(f"{name}: belongs to a branch of the plan that is not followed")
         if not isinstance(mechanism, expected):
             raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {expected.type}")
         if self._used[name] >= mechanism.uses:
@@ -291,6 +298,6 @@ def _check_exact(value: torch.Tensor) -> None:
 
 
 def _counts_of(plan: Plan, used: Mapping[str, int]) -> bool:
-    """Whether these can be the counts of an execution of this plan."""
+    """Whether these can be the counts of an execution of this plan, on the branch that it follows."""
     uses = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
     return set(used) == set(uses) and all(type(used[name]) is int and 0 <= used[name] <= uses[name] for name in uses)

@@ -29,8 +29,8 @@ from graphveil.graph import Graph
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import library_versions
+from graphveil.privacy.facts import paper_delta
 from graphveil.privacy.levels import Edge
-from graphveil.privacy.plan import paper_delta
 from graphveil.provenance import code_digest
 
 BACKENDS = ("loky", "ray")

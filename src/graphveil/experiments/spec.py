@@ -19,8 +19,8 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.methods import method_class
 from graphveil.methods.plans import Settings, spending_of
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict, with_unit
-from graphveil.privacy.plan import PublicFacts
 
 # The columns of a table: the graphs, or the parameter that a figure varies.
 Axis = Literal["graph", "epsilon", "k", "phi"]

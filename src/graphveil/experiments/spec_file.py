@@ -45,8 +45,8 @@ from graphveil.experiments.spec import (
     check_option,
 )
 from graphveil.methods import method_class
+from graphveil.privacy.facts import check_delta
 from graphveil.privacy.levels import Level, Public, make_level
-from graphveil.privacy.plan import check_delta
 
 Key = tuple[str | int, ...]
 

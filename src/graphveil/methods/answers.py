@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.privacy.plan import GaussianRelease, Plan
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism
+from graphveil.privacy.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -86,11 +87,13 @@ def epsilon_with(plan: Plan, name: str, releases: int) -> float:
     """What a plan costs when the release `name` was made this many times."""
     if releases == 1:
         return plan.epsilon
-    mechanisms = [
-        replace(m, uses=m.uses * releases) if m.name == name and isinstance(m, GaussianRelease) else m
-        for m in plan.mechanisms
-    ]
-    return replace(plan, mechanisms=tuple(mechanisms)).epsilon
+
+    def repeated(mechanism: Mechanism) -> Mechanism:
+        if mechanism.name != name or not isinstance(mechanism, GaussianRelease):
+            return mechanism
+        return replace(mechanism, uses=mechanism.uses * releases)
+
+    return plan.changed(repeated).epsilon
 
 
 def pay(plan: Plan, name: str, releases: int, budget: float) -> None:

@@ -24,9 +24,9 @@ class Auto(DPDGC):
 
     Where attributes are private and batches are full, a classifier of features is trained first, with a part of the
     budget. A small release then tells whether neighbours know better. The rest of the budget goes to DPDGC's tables
-    (the main plan) or into more training of that classifier (the fallback plan). Where public facts say that the graph
-    cannot help, features get everything at once. With public attributes this is DPDGC with its default table, whose
-    head learns whether Z helps.
+    (the branch "graph") or into more training of that classifier (the branch "features"). Where public facts say that
+    the graph cannot help, features get everything at once. With public attributes this is DPDGC with its default table,
+    whose head learns whether Z helps.
 
     Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
 
@@ -48,17 +48,19 @@ class Auto(DPDGC):
 
     def _degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
-        return super()._degree_bound(plan) if "release" in plan.names else None
+        reads = any(mechanism.role == "release" for mechanism in plan.all_mechanisms)
+        return super()._degree_bound(plan) if reads else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        if "release" not in ledger.used:
+        if not ledger.plan.branches:
+            if ledger.plan.with_role("release"):
+                return super()._fit_with_table(data, ledger)
             return self._finish_without_graph(data, self._opinions(data, ledger)[0])
-        if "choice" not in ledger.used:
-            return super()._fit_with_table(data, ledger)
         features, opinions = self._opinions(data, ledger)
         if self._graph_pays(data, ledger, features, opinions):
+            ledger.follow("graph")
             return self._fuse(data, ledger, features, opinions)
-        ledger.turn()
+        ledger.follow("features")
         return self._leave_the_graph(data, ledger, features)
 
     def _graph_pays(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
@@ -88,5 +90,5 @@ class Auto(DPDGC):
             return self._head(data.features, nothing)
 
     def _parts(self, plan: Plan) -> str:
-        without_graph = "more features" in plan.names or plan.names == ("features",)
+        without_graph = plan.with_role("features") and not plan.with_role("release")
         return "" if without_graph else super()._parts(plan)

@@ -32,8 +32,9 @@ from graphveil.methods.plans import Settings, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
-from graphveil.privacy.plan import Plan, PublicFacts
+from graphveil.privacy.plan import Plan
 
 # The default of a field that has to be given.
 _MISSING: Any = None

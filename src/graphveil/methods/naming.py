@@ -11,7 +11,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import GraphView
 from graphveil.graph.report import FeatureColumn
 from graphveil.graph.validation import why_no_id
-from graphveil.privacy.plan import PublicFacts
+from graphveil.privacy.facts import PublicFacts
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,11 @@ from graphveil.errors import InvalidInput
 from graphveil.methods import defaults
 from graphveil.methods.signal_to_noise import heard
 from graphveil.privacy import sensitivity
+from graphveil.privacy.facts import PublicFacts, automatic_delta, check_delta, paper_delta
 from graphveil.privacy.lattice import LEAST_RESPONSE, MOST_CLASSES
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
-from graphveil.privacy.plan import (
-    ByKind,
-    ClippedTraining,
-    GaussianRelease,
-    Mechanism,
-    Plan,
-    PublicFacts,
-    Responses,
-    automatic_delta,
-    check_delta,
-    paper_delta,
-)
+from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism, Responses, Role
+from graphveil.privacy.plan import Branch, Plan
 
 # DPDGC's tables; those that need no training may be joined by +.
 UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
@@ -119,14 +110,18 @@ class Settings:
 
 @dataclass(frozen=True)
 class Spending:
-    """The mechanisms of a method, the default parts of mu^2, and what a choice may lead to.
+    """What a method spends, with noise of one unit.
 
-    `degree_bound` is the bound on the readers of a node that the sensitivities rely on; None if they rely on none.
+    Args:
+        shared: The mechanisms that are drawn in any case, in order.
+        shares: The default parts of mu^2, by the name of a mechanism (`Plan.calibrated`).
+        branches: The ways to go on after them; none if they are all.
+        degree_bound: The bound on the readers of a node that the sensitivities rely on; None if they rely on none.
     """
 
-    mechanisms: tuple[Mechanism, ...]
+    shared: tuple[Mechanism, ...]
     shares: Mapping[str, float]
-    otherwise: tuple[Mechanism, ...] = ()
+    branches: tuple[Branch, ...] = ()
     degree_bound: int | None = None
 
 
@@ -183,10 +178,9 @@ def make_plan(
     spending = spending_of(method, level, facts, settings, epsilon)
     plan = replace(
         empty,
-        mechanisms=spending.mechanisms,
+        shared=spending.shared,
         assumptions=_degree(spending.degree_bound, settings),
-        otherwise=spending.otherwise,
-        alternatives=2 if spending.otherwise else 1,
+        branches=spending.branches,
     )
     if isinstance(level, Public):
         return plan
@@ -225,7 +219,7 @@ def mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     del epsilon
     if not protects_attributes(level):
         return Spending((), {})
-    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    head = _own_training("head", "features", level, facts, settings)
     return Spending((head,), {"head": 1.0})
 
 
@@ -246,18 +240,20 @@ def _dpdgc(level: Edge | KNeighbor | Node, facts: PublicFacts, settings: Setting
         sensitivity.embedding_group(level, facts.train_nodes),
         sensitivity.embedding_group(level, facts.train_nodes, in_training=False),
     )
-    embedding = _training("embedding", group, facts, settings, "docs/theory.md section 2; paper, appendix C")
+    proof = "docs/theory.md section 2; paper, appendix C"
+    embedding = _training("embedding", "embedding", group, facts, settings, proof)
     rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
     shares = defaults.TRAINED_TABLE_SHARES
     if isinstance(level, Edge):
-        release = _release("release", rows, "docs/theory.md section 2; paper, theorem G.1")
+        release = _product("trained", rows, level, settings, "docs/theory.md section 2; paper, theorem G.1")
         return Spending((embedding, release), defaults.TRAINED_TABLE_EDGE_SHARES)
     if _full_release_is_cheaper(level, shares):
         full = sensitivity.product_full(level, settings.row_norm, facts.nodes)
-        release = _release("release", full, "docs/theory.md section 2 (all rows, the head is then free)")
+        proof = "docs/theory.md section 2 (all rows, the head is then free)"
+        release = replace(_product("trained", full, level, settings, proof), own_rows=True)
         return Spending((embedding, release), defaults.TRAINED_TABLE_FULL_SHARES)
-    release = _release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4")
-    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    release = _product("trained", rows, level, settings, "docs/theory.md section 2; paper, theorems 5.3 and 5.4")
+    head = _own_training("head", "head", level, facts, settings)
     return Spending((embedding, release, head), shares)
 
 
@@ -270,7 +266,7 @@ def _dpdgc_with_table(
     for_features, for_release = defaults.features_and_release(parts, facts.train_nodes)
     shares = {"release": for_release}
     if private_attributes:
-        mechanisms.append(_training("features", _own_row(level, facts), facts, settings, _OWN_ROW))
+        mechanisms.append(_own_training("features", "features", level, facts, settings))
         shares["features"] = for_features
     for part in parts:
         mechanisms += _TABLE_COSTS[part](level, facts, settings, epsilon)
@@ -278,9 +274,10 @@ def _dpdgc_with_table(
         if isinstance(mechanism, GaussianRelease):
             shares[mechanism.name] = defaults.TABLE_SHARE
     rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
-    mechanisms.append(_release("release", rows, "docs/theory.md section 2; paper, theorems 5.3 and 5.4"))
+    proof = "docs/theory.md section 2; paper, theorems 5.3 and 5.4"
+    mechanisms.append(_product("+".join(parts), rows, level, settings, proof))
     if not isinstance(level, Edge):
-        mechanisms.append(_training("head", _own_row(level, facts), facts, settings, _OWN_ROW))
+        mechanisms.append(_own_training("head", "head", level, facts, settings))
         shares["head"] = defaults.TABLE_HEAD_SHARE
     if rows == 0:
         del shares["release"]
@@ -295,13 +292,13 @@ def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float
         raise InvalidInput("response_epsilon", each, f"is less than responses can keep to, {LEAST_RESPONSE:.2g}")
     if changed and facts.classes > MOST_CLASSES:
         raise InvalidInput("classes", facts.classes, f"are more than responses can have, {MOST_CLASSES}")
-    found = Responses("labels", ByKind(changed, 0), each, facts.classes, "docs/theory.md section 5.1")
-    return [found] if changed else []
+    proof = "docs/theory.md section 5.1"
+    return [Responses("labels", ByKind(changed, 0), each, facts.classes, proof, role="responses")] if changed else []
 
 
 def _posteriors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
     moved = sensitivity.posterior_table(level)
-    return [_release("posteriors", moved, "docs/theory.md section 5.2")] if moved else []
+    return [_table("posteriors", ByKind.same(moved), "docs/theory.md section 5.2")] if moved else []
 
 
 def _readers(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
@@ -309,7 +306,7 @@ def _readers(level: Level, facts: PublicFacts, settings: Settings, epsilon: floa
         raise InvalidInput("table", "readers", "needs a bound on what a node reads; use labels or neighbors here")
     # The row norm of the label table is 1; A^T is to columns what A is to rows, and N_k bounds both alike.
     moved = sensitivity.product_full(level, 1.0, facts.nodes)
-    hop = _release("readers", moved, "docs/theory.md sections 2.4 and 5.4 (a hop in all rows)")
+    hop = _table("readers", ByKind.same(moved), "docs/theory.md sections 2.4 and 5.4 (a hop in all rows)")
     return [*_labels(level, facts, settings, epsilon), hop]
 
 
@@ -319,7 +316,7 @@ def _neighbors(level: Level, facts: PublicFacts, settings: Settings, epsilon: fl
         sensitivity.neighbor_label_table(level, tau, facts.nodes),
         sensitivity.neighbor_label_table(level, tau, facts.nodes, in_training=False),
     )
-    return [GaussianRelease("neighbors", moved, 1.0, "docs/theory.md section 5.3")]
+    return [replace(_table("neighbors", moved, "docs/theory.md section 5.3"), tau=tau)]
 
 
 def _degrees(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
@@ -342,13 +339,13 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     """
     settings = replace(settings, table="auto")
     if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, epsilon):
-        features = _training("features", _own_row(level, facts), facts, settings, _OWN_ROW)
+        features = _own_training("features", "features", level, facts, settings)
         return Spending((features,), {"features": 1.0})
     found = dpdgc(level, facts, settings, epsilon)
     if not protects_attributes(level) or settings.batch_size is not None:
         return found
-    first, *rest = found.mechanisms
-    more = _training("more features", _own_row(level, facts), facts, settings, _OWN_ROW)
+    first, *rest = found.shared
+    more = _own_training("more features", "features", level, facts, settings)
     assert isinstance(first, ClippedTraining)
     if facts.train_nodes >= defaults.MANY_TRAIN_NODES:
         first = replace(first, steps=min(defaults.STEPS_BEFORE_CHOICE, first.steps))
@@ -362,12 +359,12 @@ def auto(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | 
     else:
         moved = ByKind(sensitivity.neighbor_margins(level, facts.train_nodes), 0)
         source = "docs/theory.md section 5.5 (does the graph pay)"
-    choice = GaussianRelease("choice", moved, 1.0, source)
+    choice = GaussianRelease("choice", moved, 1.0, source, role="statistics", own_rows=True)
     return replace(
         found,
-        mechanisms=(first, choice, *rest),
+        shared=(first, choice),
         shares={**found.shares, "choice": defaults.CHOICE_SHARE},
-        otherwise=(more,),
+        branches=(Branch("graph", tuple(rest)), Branch("features", (more,))),
     )
 
 
@@ -390,14 +387,15 @@ def gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | N
     if isinstance(level, Public):
         return Spending((), {})
     hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
-    hops = replace(_release("hops", hop, "docs/theory.md section 3; paper, theorem 5.1"), uses=settings.hops)
+    proof = "docs/theory.md section 3; paper, theorem 5.1"
+    hops = _aggregation("hops", hop, settings.hops, level, settings, proof)
     if isinstance(level, Edge):
         return Spending((hops,), {"hops": 1.0})
     bound = _bound(level, settings)
-    head = _training("head", _own_row(level, facts), facts, settings, _OWN_ROW)
+    head = _own_training("head", "head", level, facts, settings)
     if not protects_attributes(level):
         return Spending((hops, head), defaults.GAP_PUBLIC_SHARES, degree_bound=bound)
-    encoder = _training("encoder", _own_row(level, facts), facts, settings, _OWN_ROW)
+    encoder = _own_training("encoder", "encoder", level, facts, settings)
     return Spending((encoder, hops, head), defaults.GAP_SHARES, degree_bound=bound)
 
 
@@ -419,7 +417,7 @@ def randedge(level: Level, facts: PublicFacts, settings: Settings, epsilon: floa
     bits = sensitivity.randomized_edges(level, facts.nodes, paired=not facts.directed)
     each = (epsilon or 1.0) / bits
     source = "docs/theory.md section 6.3 (one answer for each bit that an edge changes)"
-    edges = Responses("edges", ByKind.same(bits), each, classes=2, source=source)
+    edges = Responses("edges", ByKind.same(bits), each, classes=2, source=source, role="edges")
     return Spending((edges,), {})
 
 
@@ -432,10 +430,11 @@ def dp_sage(level: Level, facts: PublicFacts, settings: Settings, epsilon: float
         raise InvalidInput("level", level_name(level), "dp-sage protects nodes; use level k-neighbor or node")
     reach = (level, settings.max_degree, settings.layers, facts.train_nodes)
     group = ByKind(sensitivity.sage_group(*reach), sensitivity.sage_group(*reach, in_training=False))
-    gradient = _training("gradient", group, facts, settings, "docs/theory.md section 6; Daigavane et al. 2021")
+    proof = "docs/theory.md section 6; Daigavane et al. 2021"
+    gradient = _training("gradient", "gradient", group, facts, settings, proof)
     hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
     source = "docs/theory.md section 3 (aggregation of unit rows at inference)"
-    aggregation = replace(_release("aggregation", hop, source), uses=settings.layers)
+    aggregation = _aggregation("aggregation", hop, settings.layers, level, settings, source)
     return Spending((gradient, aggregation), defaults.DP_SAGE_SHARES, degree_bound=_bound(level, settings))
 
 
@@ -449,25 +448,51 @@ METHODS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], Spendi
     "dp-sage": dp_sage,
 }
 
-_OWN_ROW = "docs/theory.md section 4 (the node's own row; all others are private already)"
+
+def _own_training(name: str, role: Role, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
+    """Training in which a training node moves its own row, and an unlabelled one moves none."""
+    group = ByKind(sensitivity.head_group(level, facts.train_nodes), 0)
+    proof = "docs/theory.md section 4 (the node's own row; all others are private already)"
+    return _training(name, role, group, facts, settings, proof)
 
 
-def _own_row(level: Level, facts: PublicFacts) -> ByKind:
-    """The head's group: a training node moves its own row, an unlabelled one moves none."""
-    return ByKind(sensitivity.head_group(level, facts.train_nodes), 0)
-
-
-def _training(name: str, group: ByKind, facts: PublicFacts, settings: Settings, source: str) -> ClippedTraining:
+def _training(
+    name: str, role: Role, group: ByKind, facts: PublicFacts, settings: Settings, source: str
+) -> ClippedTraining:
     rate = 1.0
     if settings.batch_size is not None:
         # A multiple of 2^-40, which a uniform number of 52 bits is below with exactly this probability.
         rate = min(1.0, math.ceil(settings.batch_size / facts.train_nodes * 2.0**40) * 2.0**-40)
     steps = settings.steps or defaults.steps_for(None)
-    return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip)
+    return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip, role=role)
 
 
-def _release(name: str, moved: float, source: str) -> GaussianRelease:
-    return GaussianRelease(name, ByKind.same(moved), 1.0 if moved else 0.0, source)
+def _product(table: str, moved: float, level: Level, settings: Settings, source: str) -> GaussianRelease:
+    """The release Z = A W, of a table that is private already."""
+    return GaussianRelease(
+        "release",
+        ByKind.same(moved),
+        1.0 if moved else 0.0,
+        source,
+        role="release",
+        table=table,
+        row_norm=settings.row_norm,
+        degree_bound=level.max_degree if isinstance(level, Node) else None,
+    )
+
+
+def _table(name: str, moved: ByKind, source: str) -> GaussianRelease:
+    """A table that others read, released in all rows."""
+    return GaussianRelease(name, moved, 1.0 if moved.worst else 0.0, source, role="table", table=name, own_rows=True)
+
+
+def _aggregation(
+    name: str, moved: float, uses: int, level: Edge | KNeighbor | Node, settings: Settings, source: str
+) -> GaussianRelease:
+    """Sums of neighbours' unit rows, released `uses` times."""
+    bound = None if isinstance(level, Edge) else _bound(level, settings)
+    std = 1.0 if moved else 0.0
+    return GaussianRelease(name, ByKind.same(moved), std, source, uses, role="aggregation", degree_bound=bound)
 
 
 def _full_release_is_cheaper(level: Level, shares: Mapping[str, float]) -> bool:

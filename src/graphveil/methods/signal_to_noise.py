@@ -8,7 +8,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from graphveil.privacy.accounting import RandomizedResponse
-from graphveil.privacy.plan import Plan, Responses
+from graphveil.privacy.mechanisms import Responses
+from graphveil.privacy.plan import Plan
 
 
 def heard(plan: Plan, neighbors: float) -> float:

@@ -166,9 +166,7 @@ class CompiledNormals:
     def add(self, words: torch.Tensor, values: torch.Tensor, rounding: Rounding) -> list[OpenPair]:
         _check(values)
         where = words.data_ptr(), values.data_ptr(), len(values)
-        left = self._library.graphveil_add_noise(
-            *where, *self._rounding(rounding), self._open.ctypes.data, _ROOM, 0
-        )
+        left = self._library.graphveil_add_noise(*where, *self._rounding(rounding), self._open.ctypes.data, _ROOM, 0)
         return self._pairs(left)
 
     def add_run(

@@ -11,6 +11,7 @@ from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
+from graphveil.privacy.facts import PublicFacts, delta_warning
 from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.privacy.levels import (
     Edge,
@@ -22,22 +23,11 @@ from graphveil.privacy.levels import (
     level_to_dict,
     protects_attributes,
 )
-from graphveil.privacy.plan import (
-    Branch,
-    ClippedTraining,
-    Mechanism,
-    Plan,
-    PublicFacts,
-    Responses,
-    delta_warning,
-    mechanism_from_dict,
-    mechanism_to_dict,
-)
+from graphveil.privacy.mechanisms import ClippedTraining, Mechanism, Responses
+from graphveil.privacy.plan import Branch, Plan, mechanisms_from_list, mechanisms_to_list
 from graphveil.storage.declared_types import check_declared
 
-SCHEMA = "graphveil-certificate/2"
-# Results of version 0.1.0 can still be looked at; its artifacts are not loaded.
-_READABLE = (SCHEMA, "graphveil-certificate/1")
+SCHEMA = "graphveil-certificate/3"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
 
 
@@ -46,9 +36,9 @@ class Certificate:
     """What was protected, at what cost, under which assumptions, and what was not protected.
 
     Formal guarantee: the fit that this certificate belongs to drew noise exactly as listed in `mechanisms`, and is
-    therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`. A plan with two branches
-    is certified as a whole: `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum over both (docs/theory.md,
-    section 4.5).
+    therefore (`epsilon`, `delta`) graph-differentially private at `level` under `assumptions`. A plan with branches is
+    certified as a whole: `epsilon`, `epsilon_by_kind` and `rdp_epsilon` are the maximum over all of them
+    (docs/theory.md, section 4.5).
 
     Args:
         method: The method's name.
@@ -57,16 +47,15 @@ class Certificate:
         delta: The probability that is left out of the guarantee.
         rdp_epsilon: Epsilon by Rényi accounting, a looser cross-check.
         epsilon_by_kind: What nodes in training and unlabelled nodes pay.
-        mechanisms: What was drawn, with sensitivities and noise.
+        shared: What was drawn before any branch, with sensitivities and noise.
         facts: The public facts that the plan was made from.
         assumptions: What the guarantee relies on.
         not_protected: What the guarantee does not cover.
         random_source: Where the noise came from.
         secure: Whether that source is cryptographic and unseeded.
         versions: Versions of Python and of libraries.
-        alternatives: The number of branches of the plan.
-        branch: The branch that was executed, "main" or "fallback".
-        not_executed: The mechanisms after the choice in the other branch.
+        branches: The branches of the plan; none if `shared` is all there is.
+        followed: The name of the branch that was executed; None if there are no branches.
 
     Raises:
         InvalidInput: A field has the wrong type.
@@ -78,16 +67,15 @@ class Certificate:
     delta: float
     rdp_epsilon: float
     epsilon_by_kind: dict[str, float]
-    mechanisms: tuple[Mechanism, ...]
+    shared: tuple[Mechanism, ...]
     facts: PublicFacts
     assumptions: tuple[str, ...]
     not_protected: tuple[str, ...]
     random_source: str
     secure: bool
     versions: dict[str, str] = field(default_factory=dict)
-    alternatives: int = 1
-    branch: Branch = "main"
-    not_executed: tuple[Mechanism, ...] = ()
+    branches: tuple[Branch, ...] = ()
+    followed: str | None = None
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
@@ -100,22 +88,31 @@ class Certificate:
             delta=plan.delta,
             rdp_epsilon=plan.rdp_epsilon,
             epsilon_by_kind={str(kind): value for kind, value in by_kind.items()},
-            mechanisms=plan.mechanisms,
+            shared=plan.shared,
             facts=plan.facts,
             assumptions=assumptions_of(plan),
             not_protected=not_protected_by(plan),
             random_source=random_source,
             secure=secure,
             versions=library_versions(),
-            alternatives=plan.alternatives,
-            branch=plan.branch,
-            not_executed=plan.otherwise,
+            branches=plan.branches,
+            followed=plan.followed,
         )
+
+    @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """What was drawn, with sensitivities and noise."""
+        return self.plan().mechanisms
+
+    @property
+    def not_followed(self) -> tuple[Branch, ...]:
+        """The branches that were not executed."""
+        return tuple(branch for branch in self.branches if branch.name != self.followed)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         """What the owner of the data should reconsider, in sentences."""
-        read = self.mechanisms or self.not_executed
+        read = self.plan().all_mechanisms
         found = delta_warning(self.level, self.facts, self.delta) if read else None
         return () if found is None else (found,)
 
@@ -146,10 +143,10 @@ class Certificate:
             "accountants": {"pld": _finite(self.epsilon), "rdp": _finite(self.rdp_epsilon)},
             "epsilon_by_kind": {kind: _finite(value) for kind, value in self.epsilon_by_kind.items()},
             "warnings": list(self.warnings),
-            "alternatives": self.alternatives,
-            "branch": self.branch,
-            "mechanisms": [mechanism_to_dict(mechanism) for mechanism in self.mechanisms],
-            "not_executed": [mechanism_to_dict(mechanism) for mechanism in self.not_executed],
+            "branches": [branch.name for branch in self.branches],
+            "followed": self.followed,
+            "mechanisms": mechanisms_to_list(self.shared, [b for b in self.branches if b.name == self.followed]),
+            "not_executed": mechanisms_to_list((), self.not_followed),
             "facts": {**asdict(self.facts), "found": list(self.facts.found)},
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
@@ -185,10 +182,11 @@ class Certificate:
             data = json.loads(text)
         except json.JSONDecodeError as error:
             raise InvalidInput("certificate", text[:40], f"is not JSON: {error}") from None
-        if not isinstance(data, dict) or data.get("schema") not in _READABLE:
-            found = data.get("schema") if isinstance(data, dict) else data
-            raise InvalidInput("certificate schema", found, validate.why_other_format(found, SCHEMA))
+        schema = data.get("schema") if isinstance(data, dict) else data
+        if schema != SCHEMA:
+            raise InvalidInput("certificate schema", schema, validate.why_other_format(schema, SCHEMA))
         try:
+            shared, branches = mechanisms_from_list([*data["mechanisms"], *data["not_executed"]], data["branches"])
             return cls(
                 method=data["method"],
                 level=level_from_dict(data["level"]),
@@ -196,16 +194,15 @@ class Certificate:
                 delta=data["delta"],
                 rdp_epsilon=_infinite(data["accountants"]["rdp"]),
                 epsilon_by_kind={kind: _infinite(value) for kind, value in data["epsilon_by_kind"].items()},
-                mechanisms=tuple(mechanism_from_dict(item) for item in data["mechanisms"]),
+                shared=shared,
                 facts=PublicFacts(**data["facts"]),
                 assumptions=tuple(data["assumptions"]),
                 not_protected=tuple(data["not_protected"]),
                 random_source=data["random_source"],
                 secure=data["secure"],
                 versions=data["versions"],
-                alternatives=data.get("alternatives", 1),
-                branch=data.get("branch", "main"),
-                not_executed=tuple(mechanism_from_dict(item) for item in data.get("not_executed", ())),
+                branches=branches,
+                followed=data["followed"],
             )
         except InvalidInput:
             raise
@@ -213,16 +210,15 @@ class Certificate:
             raise InvalidInput("certificate", str(error), "is missing or has the wrong form") from None
 
     def plan(self) -> Plan:
-        """The plan that this certificate says was executed, with its other branch."""
+        """The plan that this certificate says was executed, with all of its branches."""
         return Plan(
             self.method,
             self.level,
             self.facts,
             self.delta,
-            self.mechanisms,
-            otherwise=self.not_executed,
-            alternatives=self.alternatives,
-            branch=self.branch,
+            self.shared,
+            branches=self.branches,
+            followed=self.followed,
         )
 
     def __str__(self) -> str:
@@ -233,10 +229,9 @@ class Certificate:
             lines += [f"  {_in_words(self.epsilon, self.delta)}", "", self._figures(), ""]
             lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
             lines += ["What private data was used for", *self._mechanism_lines(), ""]
-            if self.not_executed:
-                other = "fallback" if self.branch == "main" else "main"
-                lines += [f"What the {other} plan would have used it for after the choice"]
-                lines += [*map(_mechanism_line, self.not_executed), ""]
+            for branch in self.not_followed:
+                lines += [f"What the branch {branch.name} would have used it for, after what all branches share"]
+                lines += [*map(_mechanism_line, branch.mechanisms), ""]
         lines += ["What is assumed", *(f"  - {line}" for line in self.assumptions), ""]
         lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
@@ -271,11 +266,12 @@ class Certificate:
     def _mechanism_lines(self) -> list[str]:
         if not self.mechanisms:
             return ["  - nothing: the model does not read what is protected"]
+        names = ", ".join(branch.name for branch in self.branches)
         chosen = (
-            f"  There is a main plan and a fallback plan. What the choice released led to the {self.branch} plan. The "
-            f"figures above are the larger ones of both, each at delta / {self.alternatives}."
+            f"  The plan has the branches {names}. What was released led to the branch {self.followed}. The figures "
+            f"above are the largest of all branches, each at delta / {len(self.branches)}."
         )
-        return ([chosen] if self.not_executed else []) + [*map(_mechanism_line, self.mechanisms)]
+        return ([chosen] if self.branches else []) + [*map(_mechanism_line, self.mechanisms)]
 
 
 def _mechanism_line(m: Mechanism) -> str:

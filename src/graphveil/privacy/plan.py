@@ -6,237 +6,39 @@ A plan is a value: it draws nothing. `execution.Ledger` executes it, and the exe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import Composition, Gaussian, Loss, RandomizedResponse, SampledGaussian
+from graphveil.privacy.accounting import Composition, Loss
 from graphveil.privacy.accounting.calibration import least_factor, search_factor
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import SAMPLER_DELTA
-from graphveil.privacy.levels import Edge, Level, Public, check_size, with_unit
+from graphveil.privacy.levels import Level, Public, check_size, level_from_dict, level_to_dict, with_unit
+from graphveil.privacy.mechanisms import KINDS, Kind, Mechanism, Role, mechanism_from_dict, mechanism_to_dict
 
-Kind = Literal["training", "unlabelled"]
-KINDS: tuple[Kind, ...] = ("training", "unlabelled")
-Branch = Literal["main", "fallback"]
-BRANCHES: tuple[Branch, ...] = ("main", "fallback")
-
-LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
 # Shares are relative to each other; beyond this, noise leaves the range of floats.
 LARGEST_SHARE = 1e9
 
 
 @dataclass(frozen=True)
-class ByKind:
-    """A sensitivity for each kind of replaced node: one in the training set, one outside it.
-
-    Who is in the training set is public, so the two kinds may cost different amounts, and a certificate states the
-    larger. At edge level no node is replaced, and both entries are the edge's.
-    """
-
-    training: float
-    unlabelled: float
-
-    @classmethod
-    def same(cls, value: float) -> ByKind:
-        return cls(value, value)
-
-    def of(self, kind: Kind) -> float:
-        return self.training if kind == "training" else self.unlabelled
-
-    @property
-    def worst(self) -> float:
-        return max(self.training, self.unlabelled)
-
-    @property
-    def least(self) -> float:
-        """The smallest sensitivity that is not 0, or 0."""
-        return min((value for value in (self.training, self.unlabelled) if value > 0), default=0.0)
-
-
-@dataclass(frozen=True)
-class GaussianRelease:
-    """`uses` tables, each released with Gaussian noise of standard deviation `std` on every entry.
-
-    `source` says where the sensitivity is proved.
-
-    Formal guarantee: each use is a Gaussian mechanism with mu = sensitivity / std, provided that what is released moves
-    by at most `sensitivity` (L2) between adjacent graphs.
-    """
+class Branch:
+    """One way in which a fit may go on after the shared mechanisms of its plan."""
 
     name: str
-    sensitivity: ByKind
-    std: float
-    source: str
-    uses: int = 1
-    type: ClassVar[str] = "gaussian release"
-
-    def loss(self, kind: Kind) -> Loss | None:
-        moved = self.sensitivity.of(kind)
-        if moved == 0:
-            return None
-        return Gaussian.from_noise(moved * math.sqrt(self.uses), self.std)
-
-    def scaled(self, factor: float) -> GaussianRelease:
-        return replace(self, std=self.std * factor)
-
-    def with_noise(self, noise: float) -> GaussianRelease:
-        """Noise in multiples of the sensitivity, the paper's multiplier."""
-        return replace(self, std=noise * self.sensitivity.worst)
-
-    @property
-    def noise(self) -> float:
-        return self.std
-
-    def describe_noise(self) -> str:
-        return "none needed" if self.std == 0 else f"std {self.std:.4g} on each entry"
-
-
-@dataclass(frozen=True)
-class ClippedTraining:
-    """`steps` sums of per-row gradients clipped to norm `clip`, with noise of `noise_multiplier * clip` on the sum.
-
-    Formal guarantee: docs/theory.md, lemma 1, for a replaced node that moves `group` rows, provided that each row
-    enters a step independently with probability `sampling_rate` (1: every row, every step).
-    """
-
-    name: str
-    group: ByKind
-    noise_multiplier: float
-    steps: int
-    source: str
-    sampling_rate: float = 1.0
-    clip: float = 1.0
-    type: ClassVar[str] = "clipped gradients"
-
-    def __post_init__(self) -> None:
-        validate.positive("clip", self.clip)
-        validate.count("steps", self.steps)
-        validate.rate("sampling_rate", self.sampling_rate)
-
-    def loss(self, kind: Kind) -> Loss | None:
-        group = int(self.group.of(kind))
-        if group == 0:
-            return None
-        return SampledGaussian(self.noise_multiplier, group, self.sampling_rate, self.steps)
-
-    def scaled(self, factor: float) -> ClippedTraining:
-        return replace(self, noise_multiplier=self.noise_multiplier * factor)
-
-    def with_noise(self, noise: float) -> ClippedTraining:
-        return replace(self, noise_multiplier=noise)
-
-    @property
-    def uses(self) -> int:
-        return self.steps
-
-    @property
-    def sensitivity(self) -> ByKind:
-        return ByKind(2 * self.group.training * self.clip, 2 * self.group.unlabelled * self.clip)
-
-    @property
-    def noise(self) -> float:
-        return self.noise_multiplier * self.clip
-
-    def describe_noise(self) -> str:
-        if self.group.worst == 0:
-            return "none needed"
-        return f"std {self.noise:.4g} on the sum, each of {self.steps} steps"
-
-
-@dataclass(frozen=True)
-class Responses:
-    """Randomised responses over `classes` symbols; a replaced node changes `changed` of them.
-
-    Formal guarantee: pure `epsilon`-DP for each response.
-    """
-
-    name: str
-    changed: ByKind
-    epsilon: float
-    classes: int
-    source: str
-    uses: int = 1
-    type: ClassVar[str] = "randomised response"
-
-    def loss(self, kind: Kind) -> Loss | None:
-        changed = int(self.changed.of(kind))
-        return RandomizedResponse(self.epsilon, self.classes, changed * self.uses) if changed else None
-
-    def scaled(self, factor: float) -> Responses:
-        del factor  # a response's epsilon is chosen, not calibrated
-        return self
-
-    def with_noise(self, noise: float) -> Responses:
-        """For responses the noise is stated as their epsilon."""
-        return replace(self, epsilon=noise)
-
-    @property
-    def sensitivity(self) -> ByKind:
-        return self.changed
-
-    @property
-    def noise(self) -> float:
-        return self.epsilon
-
-    def describe_noise(self) -> str:
-        truth = RandomizedResponse(self.epsilon, self.classes).truth_probability
-        return f"epsilon {self.epsilon:.4g}, true answer with probability {truth:.3f}"
-
-
-Mechanism = GaussianRelease | ClippedTraining | Responses
-
-
-@dataclass(frozen=True)
-class PublicFacts:
-    """What everybody may know about a graph. Plans depend on nothing else.
-
-    Args:
-        nodes: The number of nodes.
-        train_nodes: The number of training nodes. Which nodes these are is public too.
-        features: The number of features.
-        classes: The number of classes.
-        directed: Whether the graph is declared directed.
-        edges: A declared upper bound on the number of stored edges, never a count: the count is private. None: no
-            bound.
-        found: Facts among these that were read from the data and not declared, in words that contain no values of the
-            data.
-
-    Raises:
-        InvalidInput: A number is out of range.
-    """
-
-    nodes: int
-    train_nodes: int
-    features: int
-    classes: int
-    directed: bool = False
-    edges: int | None = None
-    found: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        validate.count("nodes", self.nodes, least=2)
-        validate.count("train_nodes", self.train_nodes)
-        validate.count("features", self.features, least=0)
-        validate.count("classes", self.classes, least=2)
-        if self.train_nodes > self.nodes:
-            raise InvalidInput("train_nodes", self.train_nodes, f"exceeds the number of nodes, {self.nodes}")
-        if self.edges is not None:
-            validate.count("edges", self.edges, least=0)
-        if isinstance(self.found, str) or not all(isinstance(fact, str) for fact in self.found):
-            raise InvalidInput("found", self.found, "must be a list of sentences")
-        object.__setattr__(self, "found", tuple(self.found))
+    mechanisms: tuple[Mechanism, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
     """An immutable list of mechanisms: all that a method may ever learn from private data.
 
-    A plan may have two branches. After its mechanism "choice", what was released so far decides whether the rest of
-    `mechanisms` follows (the main plan) or `otherwise` (the fallback plan). Each branch is accounted at its part of
-    delta, and the plan costs the maximum over its branches (docs/theory.md, section 4.5).
+    The `shared` mechanisms come first. Where there are `branches`, what was released so far decides which of them
+    follows. Each branch is accounted, together with the shared mechanisms, at an equal part of delta, and the plan
+    costs the maximum over its branches (docs/theory.md, section 4.5).
 
     Formal guarantee: a fit that draws only through this plan satisfies graph differential privacy at `level` with
     (`epsilon`, `delta`) for every kind of node, under `assumptions`.
@@ -246,11 +48,10 @@ class Plan:
         level: What is protected, with its edge unit filled in.
         facts: The public facts that the plan was made from.
         delta: The probability that is left out of the guarantee, of all branches together.
-        mechanisms: What is drawn, in order, with noise.
+        shared: What is drawn in any case, in order, with noise.
         assumptions: What the sensitivities rely on, in sentences for the certificate.
-        otherwise: The mechanisms that follow "choice" in the other branch; empty if there is one branch.
-        alternatives: The number of branches, among which delta is divided.
-        branch: Which branch `mechanisms` is: "main" or "fallback". Then `otherwise` is the rest of the other one.
+        branches: The ways to go on; none if `shared` is all there is.
+        followed: The name of the branch that is followed; None as long as that is not decided.
 
     Raises:
         InvalidInput: The fields contradict each other.
@@ -260,55 +61,93 @@ class Plan:
     level: Level
     facts: PublicFacts
     delta: float
-    mechanisms: tuple[Mechanism, ...]
+    shared: tuple[Mechanism, ...]
     assumptions: tuple[str, ...] = ()
-    otherwise: tuple[Mechanism, ...] = ()
-    alternatives: int = 1
-    branch: Branch = "main"
+    branches: tuple[Branch, ...] = ()
+    followed: str | None = None
 
     def __post_init__(self) -> None:
         validate.open_unit("delta", self.delta)
-        if self.branch not in BRANCHES:
-            raise InvalidInput("branch", self.branch, f"must be one of {', '.join(BRANCHES)}")
         check_size(self.level, self.facts.nodes)
-        names = [mechanism.name for mechanism in self.mechanisms + self.otherwise]
-        if len(set(names)) != len(names):
-            raise InvalidInput("mechanisms", names, "names must be unique")
-        if self.otherwise and "choice" not in names[: len(self.mechanisms)]:
-            raise InvalidInput("mechanisms", names, "there are two branches, but no choice between them")
-        # A plan with a choice has two branches, also where only one of them is listed.
-        validate.count("alternatives", self.alternatives, least=2 if self.otherwise or "choice" in names else 1)
+        for what, names in (
+            ("mechanisms", [mechanism.name for mechanism in self.all_mechanisms]),
+            ("branches", [branch.name for branch in self.branches]),
+        ):
+            if len(set(names)) != len(names):
+                raise InvalidInput(what, names, "names must be unique")
+        if self.followed is not None:
+            self.branch(self.followed)
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
 
     @property
+    def mechanisms(self) -> tuple[Mechanism, ...]:
+        """What may be drawn now: the shared mechanisms and, once a branch is followed, those of this branch."""
+        return self.shared if self.followed is None else self.shared + self.branch(self.followed).mechanisms
+
+    @property
+    def all_mechanisms(self) -> tuple[Mechanism, ...]:
+        """The shared mechanisms and those of all branches."""
+        return self.shared + tuple(mechanism for branch in self.branches for mechanism in branch.mechanisms)
+
+    @property
     def names(self) -> tuple[str, ...]:
-        """The mechanisms of the branch that is followed."""
+        """The names of `mechanisms`."""
         return tuple(mechanism.name for mechanism in self.mechanisms)
 
+    def with_role(self, role: Role) -> tuple[Mechanism, ...]:
+        """Those of `mechanisms` that have this role."""
+        return tuple(mechanism for mechanism in self.mechanisms if mechanism.role == role)
+
     def __getitem__(self, name: str) -> Mechanism:
-        for mechanism in self.mechanisms + self.otherwise:
+        for mechanism in self.all_mechanisms:
             if mechanism.name == name:
                 return mechanism
-        raise InvalidInput("mechanism", name, f"is not in this plan ({', '.join(m.name for m in self.mechanisms)})")
+        known = ", ".join(mechanism.name for mechanism in self.all_mechanisms)
+        raise InvalidInput("mechanism", name, f"is not in this plan ({known})")
+
+    def branch(self, name: str) -> Branch:
+        """The branch with this name."""
+        for branch in self.branches:
+            if branch.name == name:
+                return branch
+        known = ", ".join(branch.name for branch in self.branches) or "there are none"
+        raise InvalidInput("branch", name, f"is not in this plan ({known})")
+
+    def follow(self, branch: str) -> Plan:
+        """This plan, going on with this branch. The others stay in it, because all of them are certified."""
+        return replace(self, followed=branch)
+
+    def outcomes(self) -> tuple[Plan, ...]:
+        """This plan with each of its branches followed; itself if there are none."""
+        return tuple(self.follow(branch.name) for branch in self.branches) or (self,)
+
+    def changed(self, change: Callable[[Mechanism], Mechanism | None]) -> Plan:
+        """This plan with each mechanism replaced by what `change` makes of it; None leaves it out."""
+
+        def each(mechanisms: tuple[Mechanism, ...]) -> tuple[Mechanism, ...]:
+            return tuple(made for made in map(change, mechanisms) if made is not None)
+
+        branches = tuple(replace(branch, mechanisms=each(branch.mechanisms)) for branch in self.branches)
+        return replace(self, shared=each(self.shared), branches=branches)
 
     def composition(self, kind: Kind) -> Composition:
-        """Everything that a node of this kind pays for."""
-        losses = (mechanism.loss(kind) for mechanism in self.mechanisms)
-        return Composition(tuple(loss for loss in losses if loss is not None))
+        """Everything that a node of this kind pays for, in the branch that is followed."""
+        return Composition(_losses(self.mechanisms, kind))
 
-    def epsilon_by_kind(self) -> dict[Kind, float]:
-        """What each kind of node pays, the maximum over both branches; infinite at level `Public()`."""
+    def followed_epsilon_by_kind(self) -> dict[Kind, float]:
+        """What each kind of node pays in the branch that is followed, at the branch's part of delta."""
         if isinstance(self.level, Public):
             return dict.fromkeys(KINDS, math.inf)
         paid = {kind: self.composition(kind) for kind in KINDS}
         # Often both kinds pay for the same mechanisms; accounting once saves up to a second.
         epsilons = {each: each.epsilon(self._delta_of_each) for each in paid.values()}
-        found = {kind: epsilons[each] for kind, each in paid.items()}
-        if self.otherwise:
-            other = self.turned().epsilon_by_kind()
-            found = {kind: max(found[kind], other[kind]) for kind in KINDS}
-        return found
+        return {kind: epsilons[each] for kind, each in paid.items()}
+
+    def epsilon_by_kind(self) -> dict[Kind, float]:
+        """What each kind of node pays, the maximum over all branches; infinite at level `Public()`."""
+        paid = [outcome.followed_epsilon_by_kind() for outcome in self.outcomes()]
+        return {kind: max(each[kind] for each in paid) for kind in KINDS}
 
     @property
     def epsilon(self) -> float:
@@ -320,34 +159,16 @@ class Plan:
         """What the worst kind of node pays by the paper's accountant (Rényi); a cross-check."""
         if isinstance(self.level, Public):
             return math.inf
-        found = max(paid.rdp_epsilon(self._delta_of_each) for paid in {self.composition(kind) for kind in KINDS})
-        return max(found, self.turned().rdp_epsilon) if self.otherwise else found
+        paid = {outcome.composition(kind) for outcome in self.outcomes() for kind in KINDS}
+        return max(each.rdp_epsilon(self._delta_of_each) for each in paid)
 
     @property
     def _delta_of_each(self) -> float:
         """The delta of each branch, less the distance of drawn noise from ideal noise (docs/theory.md, 8.2)."""
-        return (self.delta - SAMPLER_DELTA) / self.alternatives
-
-    def turned(self) -> Plan:
-        """The other branch alone: what comes before the choice, the choice, and `otherwise`."""
-        return self.exchanged().straight()
-
-    def straight(self) -> Plan:
-        """This branch as a plan without branches."""
-        return replace(self, otherwise=())
-
-    def exchanged(self) -> Plan:
-        """The same plan with its two branches exchanged."""
-        shared = [mechanism.name for mechanism in self.mechanisms].index("choice") + 1
-        return replace(
-            self,
-            mechanisms=self.mechanisms[:shared] + self.otherwise,
-            otherwise=self.mechanisms[shared:],
-            branch="fallback" if self.branch == "main" else "main",
-        )
+        return (self.delta - SAMPLER_DELTA) / max(1, len(self.branches))
 
     def shares(self) -> dict[str, float]:
-        """Each mechanism's part of the sum of mu^2; responses have none."""
+        """Each mechanism's part of the sum of mu^2 in the branch that is followed; responses have none."""
         squares = {mechanism.name: _worst_mu(mechanism) ** 2 for mechanism in self.mechanisms}
         total = sum(squares.values())
         return {name: square / total if total else 0.0 for name, square in squares.items()}
@@ -355,10 +176,15 @@ class Plan:
     def calibrated(self, epsilon: float, shares: Mapping[str, float] | None = None) -> Plan:
         """This plan with the least noise that costs at most `epsilon`.
 
+        The shared mechanisms are calibrated together with the first branch, so list a branch first whose shares say
+        what part of the whole the shared mechanisms get. Every other branch is calibrated to the same `epsilon` by the
+        noise of its own mechanisms.
+
         Args:
             epsilon: The target.
-            shares: The part of mu^2 of each mechanism by name. None: the present noise is scaled by one factor (the
-                paper's single multiplier, when all multipliers are equal).
+            shares: The part of mu^2 of each mechanism by name; a mechanism that is alone in a later branch needs none.
+                Without shares the present noise is scaled, which is the paper's single multiplier if all multipliers
+                are equal.
 
         Returns:
             A plan that costs at most `epsilon`, and at least 0.999 times that.
@@ -371,20 +197,21 @@ class Plan:
         plan = self if shares is None else self._with_shares(shares)
         if isinstance(self.level, Public):
             return plan
-        kinds = tuple(plan.composition(kind).losses for kind in KINDS)
-        factor = _least_factor(kinds, epsilon, self._delta_of_each)
-        plan = replace(plan, mechanisms=tuple(m.scaled(factor) for m in plan.mechanisms))
-        return plan._with_otherwise(epsilon) if self.otherwise else plan
+        first = plan.outcomes()[0]
+        factor = _least_factor(_by_kind(first.mechanisms), epsilon, self._delta_of_each)
+        scaled = {mechanism.name for mechanism in first.mechanisms}
+        plan = plan.changed(lambda m: m.scaled(factor) if m.name in scaled else m)
+        for branch in plan.branches[1:]:
+            plan = plan._with_branch_calibrated(branch, epsilon)
+        return plan
 
-    def _with_otherwise(self, epsilon: float) -> Plan:
-        """Scale the noise of `otherwise` so that the other branch costs at most the same epsilon."""
-
-        def scaled(factor: float) -> Plan:
-            return replace(self, otherwise=tuple(m.scaled(factor) for m in self.otherwise))
-
-        guess = self.turned().composition("training").mu / self.straight().composition("training").mu
-        factor, _ = search_factor(lambda f: scaled(f).turned().epsilon, guess, epsilon, self._delta_of_each)
-        return scaled(factor)
+    def _with_branch_calibrated(self, branch: Branch, epsilon: float) -> Plan:
+        """Scale the noise of one branch so that it costs at most epsilon, with the shared noise as it is."""
+        first, own = (outcome.composition("training").mu for outcome in (self.outcomes()[0], self.follow(branch.name)))
+        shared, losses = _by_kind(self.shared), _by_kind(branch.mechanisms)
+        factor = _least_factor_beside(shared, losses, own / first if first else 1.0, epsilon, self._delta_of_each)
+        scaled = replace(branch, mechanisms=tuple(mechanism.scaled(factor) for mechanism in branch.mechanisms))
+        return replace(self, branches=tuple(scaled if each == branch else each for each in self.branches))
 
     def with_noise(self, noise: float | Mapping[str, float]) -> Plan:
         """This plan with stated noise in place of calibrated noise.
@@ -402,38 +229,35 @@ class Plan:
         if isinstance(noise, Mapping):
             for name in noise:
                 self[name]
-            listed = self.mechanisms + self.otherwise
-            missing = [m.name for m in listed if m.name not in noise and m.sensitivity.worst > 0]
+            missing = [m.name for m in self.all_mechanisms if m.name not in noise and m.sensitivity.worst > 0]
             if missing:
                 raise InvalidInput("noise", dict(noise), f"has no value for {', '.join(missing)}")
-            values = {m.name: noise.get(m.name, 1.0) for m in self.mechanisms + self.otherwise}
+            values = {m.name: noise.get(m.name, 1.0) for m in self.all_mechanisms}
         else:
-            values = {m.name: noise for m in self.mechanisms + self.otherwise}
+            values = {m.name: noise for m in self.all_mechanisms}
         for name, value in values.items():
             validate.positive(f"noise of {name}", value)
-        return replace(
-            self,
-            mechanisms=tuple(m.with_noise(values[m.name]) for m in self.mechanisms),
-            otherwise=tuple(m.with_noise(values[m.name]) for m in self.otherwise),
-        )
+        return self.changed(lambda mechanism: mechanism.with_noise(values[mechanism.name]))
 
     def _with_shares(self, shares: Mapping[str, float]) -> Plan:
         for name in shares:
             self[name]
-        scaled: list[Mechanism] = []
-        for mechanism in self.mechanisms:
+        later = [[m.name for m in branch.mechanisms if _worst_mu(m) > 0] for branch in self.branches[1:]]
+        alone = {names[0] for names in later if len(names) == 1}
+
+        def noise_by_share(mechanism: Mechanism) -> Mechanism:
             mu = _worst_mu(mechanism)
-            if mu == 0:
-                scaled.append(mechanism)
-                continue
+            if mu == 0 or (mechanism.name in alone and mechanism.name not in shares):
+                return mechanism
             if mechanism.name not in shares:
                 raise InvalidInput("shares", dict(shares), f"has no share for {mechanism.name}")
             share = validate.positive(f"share of {mechanism.name}", shares[mechanism.name])
             if not 1 / LARGEST_SHARE <= share <= LARGEST_SHARE:
                 why = f"must lie between {1 / LARGEST_SHARE:g} and {LARGEST_SHARE:g}"
                 raise InvalidInput(f"share of {mechanism.name}", share, why)
-            scaled.append(mechanism.scaled(mu / math.sqrt(share)))
-        return replace(self, mechanisms=tuple(scaled))
+            return mechanism.scaled(mu / math.sqrt(share))
+
+        return self.changed(noise_by_share)
 
 
 @lru_cache(maxsize=1024)
@@ -442,85 +266,87 @@ def _least_factor(kinds: tuple[tuple[Loss, ...], ...], epsilon: float, delta: fl
     return least_factor(kinds, epsilon, delta)[0]
 
 
+@lru_cache(maxsize=1024)
+def _least_factor_beside(
+    fixed: tuple[tuple[Loss, ...], ...],
+    kinds: tuple[tuple[Loss, ...], ...],
+    guess: float,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """The least noise factor of `kinds` at which they cost at most epsilon together with `fixed`; cached as above."""
+
+    def spent(factor: float) -> float:
+        paid = {
+            Composition(before + tuple(loss.scaled(factor) for loss in own))
+            for before, own in zip(fixed, kinds, strict=True)
+        }
+        return max(each.epsilon(delta) for each in paid)
+
+    if not any(loss.mu > 0 for own in kinds for loss in own):
+        least = spent(1.0)
+        if least > epsilon:
+            raise InvalidInput("epsilon", epsilon, f"a branch costs {least:.4g}, and it has no noise to scale")
+        return 1.0
+    return search_factor(spent, guess, epsilon, delta)[0]
+
+
+def _by_kind(mechanisms: Sequence[Mechanism]) -> tuple[tuple[Loss, ...], ...]:
+    return tuple(_losses(mechanisms, kind) for kind in KINDS)
+
+
+def _losses(mechanisms: Sequence[Mechanism], kind: Kind) -> tuple[Loss, ...]:
+    losses = (mechanism.loss(kind) for mechanism in mechanisms)
+    return tuple(loss for loss in losses if loss is not None)
+
+
 def _worst_mu(mechanism: Mechanism) -> float:
-    losses = (mechanism.loss(kind) for kind in KINDS)
-    return max((loss.mu for loss in losses if loss is not None), default=0.0)
+    return max((loss.mu for loss in (mechanism.loss(kind) for kind in KINDS) if loss is not None), default=0.0)
 
 
-def mechanism_to_dict(mechanism: Mechanism) -> dict[str, Any]:
-    """A JSON form that holds everything the accountants need; `mechanism_from_dict` reads it back."""
-    data: dict[str, Any] = {"type": mechanism.type}
-    for key, value in vars(mechanism).items():
-        data[key] = {"training": value.training, "unlabelled": value.unlabelled} if isinstance(value, ByKind) else value
-    return data
+def mechanisms_to_list(shared: Sequence[Mechanism], branches: Sequence[Branch]) -> list[dict[str, Any]]:
+    """A JSON form of mechanisms, each with the name of its branch; None for shared ones."""
+    listed = [{**mechanism_to_dict(mechanism), "branch": None} for mechanism in shared]
+    return listed + [{**mechanism_to_dict(m), "branch": branch.name} for branch in branches for m in branch.mechanisms]
 
 
-def mechanism_from_dict(data: Mapping[str, Any]) -> Mechanism:
-    """The mechanism that `mechanism_to_dict` wrote."""
-    types: dict[str, type] = {cls.type: cls for cls in (GaussianRelease, ClippedTraining, Responses)}
-    words = dict(data)
-    name = words.pop("type", None)
-    if name not in types:
-        raise InvalidInput("mechanism type", name, f"must be one of {', '.join(types)}")
-    try:
-        values = {key: ByKind(**value) if isinstance(value, dict) else value for key, value in words.items()}
-        mechanism: Mechanism = types[name](**values)
-    except TypeError as error:
-        raise InvalidInput("mechanism", name, f"has wrong fields: {error}") from None
-    return mechanism
+def mechanisms_from_list(
+    items: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> tuple[tuple[Mechanism, ...], tuple[Branch, ...]]:
+    """The shared mechanisms and the branches with these names that `mechanisms_to_list` wrote."""
+    sorted_out: dict[str | None, list[Mechanism]] = {name: [] for name in (None, *names)}
+    for item in items:
+        name = item["branch"]
+        if name not in sorted_out:
+            raise InvalidInput("branch", name, f"is not one of {', '.join(names) or 'no branches'}")
+        sorted_out[name].append(mechanism_from_dict({key: value for key, value in item.items() if key != "branch"}))
+    return tuple(sorted_out[None]), tuple(Branch(name, tuple(sorted_out[name])) for name in names)
 
 
-def protected_units(level: Level, facts: PublicFacts) -> int:
-    """How many nodes, or edges, a level protects one by one, by public facts alone.
-
-    Nodes include those outside of the training set. At edge level, stored edges are counted: the declared bound, or
-    without one the largest number that this many nodes can have, n (n - 1). An edge of an undirected graph is stored
-    twice and counted twice, which makes the automatic delta smaller.
-    """
-    if not isinstance(level, Edge):
-        return facts.nodes
-    return max(1, facts.nodes * (facts.nodes - 1) if facts.edges is None else facts.edges)
-
-
-def automatic_delta(level: Level, facts: PublicFacts) -> float:
-    """The largest power of ten that is at most 0.1 / `protected_units` (docs/theory.md, section 9.4).
-
-    >>> automatic_delta(Edge("directed"), PublicFacts(nodes=100, train_nodes=50, features=1, classes=2, edges=1000))
-    0.0001
-    """
-    units = protected_units(level, facts)
-    found = float(f"1e-{len(str(units - 1)) + 1}")
-    if found <= SMALLEST_DELTA:
-        why = f"protects {units:.1e} units, and 0.1 over that is below {SMALLEST_DELTA:g}; declare a bound on the edges"
-        raise InvalidInput("nodes", facts.nodes, why)
-    return found
+def plan_to_dict(plan: Plan) -> dict[str, Any]:
+    """A plan in JSON form; `plan_from_dict` reads it back."""
+    return {
+        "method": plan.method,
+        "level": level_to_dict(plan.level),
+        "facts": asdict(plan.facts),
+        "delta": plan.delta,
+        "branches": [branch.name for branch in plan.branches],
+        "followed": plan.followed,
+        "mechanisms": mechanisms_to_list(plan.shared, plan.branches),
+        "assumptions": list(plan.assumptions),
+    }
 
 
-def paper_delta(level: Level, train_nodes: int, edges: int) -> float:
-    """The paper's choice: 10 to the minus number of digits of the training nodes, at edge level of the stored edges.
-
-    Not for private graphs: it counts the edges there are, and it may exceed 1 / `protected_units`.
-    """
-    return float(f"1e-{len(str(edges if isinstance(level, Edge) else train_nodes))}")
-
-
-def check_delta(delta: object) -> float:
-    """Refuse a delta at which the guarantee means little, or that is too small for the accountants."""
-    number = validate.open_unit("delta", delta)
-    if number > LARGEST_DELTA:
-        raise InvalidInput("delta", delta, f"must be at most {LARGEST_DELTA}: the chance that nothing is promised")
-    if number < SMALLEST_DELTA:
-        raise InvalidInput("delta", delta, f"must be at least {SMALLEST_DELTA}: the accountants do not reach further")
-    return number
-
-
-def delta_warning(level: Level, facts: PublicFacts, delta: float) -> str | None:
-    """What is wrong with a delta that is allowed, but larger than one over the number of protected units."""
-    units = protected_units(level, facts)
-    if isinstance(level, Public) or delta <= 1 / units:
-        return None
-    what = "nodes" if not isinstance(level, Edge) else "possible edges" if facts.edges is None else "declared edges"
-    return (
-        f"delta {delta:.3g} is more than 1 / {units}, one over the number of protected {what}: a method that publishes "
-        f"one of them in full could have it. Take {automatic_delta(level, facts):.0e} or less."
+def plan_from_dict(data: Mapping[str, Any]) -> Plan:
+    """The plan that `plan_to_dict` wrote."""
+    shared, branches = mechanisms_from_list(data["mechanisms"], data["branches"])
+    return Plan(
+        data["method"],
+        level_from_dict(data["level"]),
+        PublicFacts(**data["facts"]),
+        data["delta"],
+        shared,
+        tuple(data["assumptions"]),
+        branches,
+        data["followed"],
     )

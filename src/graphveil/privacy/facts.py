@@ -1,0 +1,108 @@
+"""Public facts about a graph, and the delta that follows from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.privacy.levels import Edge, Level, Public
+
+LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
+
+
+@dataclass(frozen=True)
+class PublicFacts:
+    """What everybody may know about a graph. Plans depend on nothing else.
+
+    Args:
+        nodes: The number of nodes.
+        train_nodes: The number of training nodes. Which nodes these are is public too.
+        features: The number of features.
+        classes: The number of classes.
+        directed: Whether the graph is declared directed.
+        edges: A declared upper bound on the number of stored edges, never a count: the count is private. None: no
+            bound.
+        found: Facts among these that were read from the data and not declared, in words that contain no values of the
+            data.
+
+    Raises:
+        InvalidInput: A number is out of range.
+    """
+
+    nodes: int
+    train_nodes: int
+    features: int
+    classes: int
+    directed: bool = False
+    edges: int | None = None
+    found: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        validate.count("nodes", self.nodes, least=2)
+        validate.count("train_nodes", self.train_nodes)
+        validate.count("features", self.features, least=0)
+        validate.count("classes", self.classes, least=2)
+        if self.train_nodes > self.nodes:
+            raise InvalidInput("train_nodes", self.train_nodes, f"exceeds the number of nodes, {self.nodes}")
+        if self.edges is not None:
+            validate.count("edges", self.edges, least=0)
+        if isinstance(self.found, str) or not all(isinstance(fact, str) for fact in self.found):
+            raise InvalidInput("found", self.found, "must be a list of sentences")
+        object.__setattr__(self, "found", tuple(self.found))
+
+
+def protected_units(level: Level, facts: PublicFacts) -> int:
+    """How many nodes, or edges, a level protects one by one, by public facts alone.
+
+    Nodes include those outside of the training set. At edge level, stored edges are counted: the declared bound, or
+    without one the largest number that this many nodes can have, n (n - 1). An edge of an undirected graph is stored
+    twice and counted twice, which makes the automatic delta smaller.
+    """
+    if not isinstance(level, Edge):
+        return facts.nodes
+    return max(1, facts.nodes * (facts.nodes - 1) if facts.edges is None else facts.edges)
+
+
+def automatic_delta(level: Level, facts: PublicFacts) -> float:
+    """The largest power of ten that is at most 0.1 / `protected_units` (docs/theory.md, section 9.4).
+
+    >>> automatic_delta(Edge("directed"), PublicFacts(nodes=100, train_nodes=50, features=1, classes=2, edges=1000))
+    0.0001
+    """
+    units = protected_units(level, facts)
+    found = float(f"1e-{len(str(units - 1)) + 1}")
+    if found <= SMALLEST_DELTA:
+        why = f"protects {units:.1e} units, and 0.1 over that is below {SMALLEST_DELTA:g}; declare a bound on the edges"
+        raise InvalidInput("nodes", facts.nodes, why)
+    return found
+
+
+def paper_delta(level: Level, train_nodes: int, edges: int) -> float:
+    """The paper's choice: 10 to the minus number of digits of the training nodes, at edge level of the stored edges.
+
+    Not for private graphs: it counts the edges there are, and it may exceed 1 / `protected_units`.
+    """
+    return float(f"1e-{len(str(edges if isinstance(level, Edge) else train_nodes))}")
+
+
+def check_delta(delta: object) -> float:
+    """Refuse a delta at which the guarantee means little, or that is too small for the accountants."""
+    number = validate.open_unit("delta", delta)
+    if number > LARGEST_DELTA:
+        raise InvalidInput("delta", delta, f"must be at most {LARGEST_DELTA}: the chance that nothing is promised")
+    if number < SMALLEST_DELTA:
+        raise InvalidInput("delta", delta, f"must be at least {SMALLEST_DELTA}: the accountants do not reach further")
+    return number
+
+
+def delta_warning(level: Level, facts: PublicFacts, delta: float) -> str | None:
+    """What is wrong with a delta that is allowed, but larger than one over the number of protected units."""
+    units = protected_units(level, facts)
+    if isinstance(level, Public) or delta <= 1 / units:
+        return None
+    what = "nodes" if not isinstance(level, Edge) else "possible edges" if facts.edges is None else "declared edges"
+    return (
+        f"delta {delta:.3g} is more than 1 / {units}, one over the number of protected {what}: a method that publishes "
+        f"one of them in full could have it. Take {automatic_delta(level, facts):.0e} or less."
+    )

@@ -1,0 +1,236 @@
+"""Mechanisms as values: what is drawn from private data, how far it moves, and with how much noise.
+
+A mechanism draws nothing. `execution.Ledger` draws, and `privacy.accounting` says what a mechanism costs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.privacy.accounting import Gaussian, Loss, RandomizedResponse, SampledGaussian
+
+Kind = Literal["training", "unlabelled"]
+KINDS: tuple[Kind, ...] = ("training", "unlabelled")
+
+# What a mechanism is for. Names of mechanisms are a method's own; everybody else goes by the role.
+Role = Literal[
+    "features",  # training of a classifier of features alone
+    "encoder",  # training of an encoder of features, whose output is aggregated
+    "embedding",  # training of a table W on rows of A
+    "head",  # training of a head on what was released
+    "gradient",  # training of a network over whole neighbourhoods
+    "responses",  # randomised responses to labels
+    "edges",  # randomised responses to links
+    "statistics",  # sums over all nodes
+    "table",  # a table that others read: every row of it is private, a node's own included
+    "release",  # Z = A W, of a table W that is private already
+    "aggregation",  # sums over neighbours of rows that depend on the neighbours' own data
+]
+
+
+@dataclass(frozen=True)
+class ByKind:
+    """A sensitivity for each kind of replaced node: one in the training set, one outside it.
+
+    Who is in the training set is public, so the two kinds may cost different amounts, and a certificate states the
+    larger. At edge level no node is replaced, and both entries are the edge's.
+    """
+
+    training: float
+    unlabelled: float
+
+    @classmethod
+    def same(cls, value: float) -> ByKind:
+        return cls(value, value)
+
+    def of(self, kind: Kind) -> float:
+        return self.training if kind == "training" else self.unlabelled
+
+    @property
+    def worst(self) -> float:
+        return max(self.training, self.unlabelled)
+
+    @property
+    def least(self) -> float:
+        """The smallest sensitivity that is not 0, or 0."""
+        return min((value for value in (self.training, self.unlabelled) if value > 0), default=0.0)
+
+
+@dataclass(frozen=True)
+class GaussianRelease:
+    """`uses` tables, each released with Gaussian noise of standard deviation `std` on every entry.
+
+    Formal guarantee: each use is a Gaussian mechanism with mu = sensitivity / std, provided that what is released moves
+    by at most `sensitivity` (L2) between adjacent graphs.
+
+    Args:
+        name: The method's own name for it, unique in a plan.
+        sensitivity: How far the released table moves.
+        std: The standard deviation of the noise.
+        source: Where the sensitivity is proved.
+        uses: How often it is drawn.
+        role: What it is for.
+        table: Which table is released or, at role "release", multiplied by A; empty where there is no choice of them.
+        row_norm: The largest norm of a row of that table.
+        tau: The weight bound of a table of neighbours' labels; None for other tables.
+        degree_bound: The bound on the readers of a node that the sensitivity relies on; None if it relies on none.
+        own_rows: Whether the sensitivity covers the replaced node's own row too, so that others may see it.
+    """
+
+    name: str
+    sensitivity: ByKind
+    std: float
+    source: str
+    uses: int = 1
+    role: Role = field(kw_only=True)
+    table: str = field(default="", kw_only=True)
+    row_norm: float = field(default=1.0, kw_only=True)
+    tau: float | None = field(default=None, kw_only=True)
+    degree_bound: int | None = field(default=None, kw_only=True)
+    own_rows: bool = field(default=False, kw_only=True)
+    type: ClassVar[str] = "gaussian release"
+
+    def loss(self, kind: Kind) -> Loss | None:
+        moved = self.sensitivity.of(kind)
+        if moved == 0:
+            return None
+        return Gaussian.from_noise(moved * math.sqrt(self.uses), self.std)
+
+    def scaled(self, factor: float) -> GaussianRelease:
+        return replace(self, std=self.std * factor)
+
+    def with_noise(self, noise: float) -> GaussianRelease:
+        """Noise in multiples of the sensitivity, the paper's multiplier."""
+        return replace(self, std=noise * self.sensitivity.worst)
+
+    @property
+    def noise(self) -> float:
+        return self.std
+
+    def describe_noise(self) -> str:
+        return "none needed" if self.std == 0 else f"std {self.std:.4g} on each entry"
+
+
+@dataclass(frozen=True)
+class ClippedTraining:
+    """`steps` sums of per-row gradients clipped to norm `clip`, with noise of `noise_multiplier * clip` on the sum.
+
+    Formal guarantee: docs/theory.md, lemma 1, for a replaced node that moves `group` rows, provided that each row
+    enters a step independently with probability `sampling_rate` (1: every row, every step).
+    """
+
+    name: str
+    group: ByKind
+    noise_multiplier: float
+    steps: int
+    source: str
+    sampling_rate: float = 1.0
+    clip: float = 1.0
+    role: Role = field(kw_only=True)
+    type: ClassVar[str] = "clipped gradients"
+
+    def __post_init__(self) -> None:
+        validate.positive("clip", self.clip)
+        validate.count("steps", self.steps)
+        validate.rate("sampling_rate", self.sampling_rate)
+
+    def loss(self, kind: Kind) -> Loss | None:
+        group = int(self.group.of(kind))
+        if group == 0:
+            return None
+        return SampledGaussian(self.noise_multiplier, group, self.sampling_rate, self.steps)
+
+    def scaled(self, factor: float) -> ClippedTraining:
+        return replace(self, noise_multiplier=self.noise_multiplier * factor)
+
+    def with_noise(self, noise: float) -> ClippedTraining:
+        return replace(self, noise_multiplier=noise)
+
+    @property
+    def uses(self) -> int:
+        return self.steps
+
+    @property
+    def sensitivity(self) -> ByKind:
+        return ByKind(2 * self.group.training * self.clip, 2 * self.group.unlabelled * self.clip)
+
+    @property
+    def noise(self) -> float:
+        return self.noise_multiplier * self.clip
+
+    def describe_noise(self) -> str:
+        if self.group.worst == 0:
+            return "none needed"
+        return f"std {self.noise:.4g} on the sum, each of {self.steps} steps"
+
+
+@dataclass(frozen=True)
+class Responses:
+    """Randomised responses over `classes` symbols; a replaced node changes `changed` of them.
+
+    Formal guarantee: pure `epsilon`-DP for each response.
+    """
+
+    name: str
+    changed: ByKind
+    epsilon: float
+    classes: int
+    source: str
+    uses: int = 1
+    role: Role = field(kw_only=True)
+    type: ClassVar[str] = "randomised response"
+
+    def loss(self, kind: Kind) -> Loss | None:
+        changed = int(self.changed.of(kind))
+        return RandomizedResponse(self.epsilon, self.classes, changed * self.uses) if changed else None
+
+    def scaled(self, factor: float) -> Responses:
+        del factor  # a response's epsilon is chosen, not calibrated
+        return self
+
+    def with_noise(self, noise: float) -> Responses:
+        """For responses the noise is stated as their epsilon."""
+        return replace(self, epsilon=noise)
+
+    @property
+    def sensitivity(self) -> ByKind:
+        return self.changed
+
+    @property
+    def noise(self) -> float:
+        return self.epsilon
+
+    def describe_noise(self) -> str:
+        truth = RandomizedResponse(self.epsilon, self.classes).truth_probability
+        return f"epsilon {self.epsilon:.4g}, true answer with probability {truth:.3f}"
+
+
+Mechanism = GaussianRelease | ClippedTraining | Responses
+
+
+def mechanism_to_dict(mechanism: Mechanism) -> dict[str, Any]:
+    """A JSON form that holds everything the accountants need; `mechanism_from_dict` reads it back."""
+    data: dict[str, Any] = {"type": mechanism.type}
+    for key, value in vars(mechanism).items():
+        data[key] = {"training": value.training, "unlabelled": value.unlabelled} if isinstance(value, ByKind) else value
+    return data
+
+
+def mechanism_from_dict(data: Mapping[str, Any]) -> Mechanism:
+    """The mechanism that `mechanism_to_dict` wrote."""
+    types: dict[str, type] = {cls.type: cls for cls in (GaussianRelease, ClippedTraining, Responses)}
+    words = dict(data)
+    name = words.pop("type", None)
+    if name not in types:
+        raise InvalidInput("mechanism type", name, f"must be one of {', '.join(types)}")
+    try:
+        values = {key: ByKind(**value) if isinstance(value, dict) else value for key, value in words.items()}
+        mechanism: Mechanism = types[name](**values)
+    except TypeError as error:
+        raise InvalidInput("mechanism", name, f"has wrong fields: {error}") from None
+    return mechanism
