@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from graphveil.noise import keystream, normals, worker
+from graphveil.noise import keystream, normals, source
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +42,6 @@ def arithmetic(request):
         pytest.skip("normals.c is not built")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr(worker, "fastest_normals", normals.TorchNormals)
-            patch.setattr(worker, "fastest_keystream", keystream.PackagedKeystream)
+            patch.setattr(source, "fastest_normals", normals.TorchNormals)
+            patch.setattr(source, "fastest_keystream", keystream.PackagedKeystream)
         yield request.param

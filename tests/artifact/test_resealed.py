@@ -13,7 +13,7 @@ from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE
 from graphveil.checkpoint.state import FORMAT
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.checksummed import render_signed
+from graphveil.storage.decoding import render_checksummed
 from support.artifacts import GRAPH, NEW, fitted
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
@@ -162,7 +162,7 @@ def test_every_field_of_a_checkpoint(unfinished, tmp_path):
         for new in draw.sample(NASTY, 3):
             folder = shutil.copytree(unfinished, tmp_path / "unfinished", dirs_exist_ok=True)
             try:
-                data = render_signed(FORMAT, changed(document, at, new))
+                data = render_checksummed(FORMAT, changed(document, at, new))
             except (ValueError, TypeError):  # no file holds this
                 continue
             (folder / STATE).write_bytes(data)

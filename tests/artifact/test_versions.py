@@ -8,18 +8,18 @@ from graphveil.artifact import load
 from graphveil.checkpoint.state import State
 from graphveil.errors import InvalidInput
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.checksummed import render_signed
+from graphveil.storage.decoding import render_checksummed
 
 
 def test_an_artifact(tmp_path):
-    (tmp_path / "manifest.json").write_bytes(render_signed("graphveil-artifact/1", {"files": {}}))
+    (tmp_path / "manifest.json").write_bytes(render_checksummed("graphveil-artifact/1", {"files": {}}))
     with pytest.raises(InvalidInput, match="another version of graphveil"):
         load(tmp_path)
 
 
 def test_a_checkpoint():
     with pytest.raises(InvalidInput, match="another version of graphveil"):
-        State.parse(render_signed("graphveil-checkpoint/1", {}))
+        State.parse(render_checksummed("graphveil-checkpoint/1", {}))
 
 
 def test_a_certificate():

@@ -141,6 +141,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_drawn(fol
     def refuse(*_, **__):
         raise OSError(30, os.strerror(30))
 
-    monkeypatch.setattr("graphveil.checkpoint.folder.tempfile.NamedTemporaryFile", refuse)
+    monkeypatch.setattr("graphveil.storage.files.tempfile.NamedTemporaryFile", refuse)
     with pytest.raises(gv.InvalidInput, match="cannot be written: Read-only file system"), resumed(folder):
         pass

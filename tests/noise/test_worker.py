@@ -3,10 +3,10 @@ import ctypes
 import pytest
 import torch
 
-from graphveil.noise import worker as workers
+from graphveil.noise import source
 from graphveil.noise.keystream import BLOCKS, CHUNK, LockFreeKeystream
 from graphveil.noise.normals import CompiledNormals, Rounding
-from graphveil.noise.worker import Worker
+from graphveil.noise.source import Worker
 
 KEY = bytes(range(32))
 ROUNDING = Rounding(std=1.7, step=2.0**-10)
@@ -14,10 +14,10 @@ ROUNDING = Rounding(std=1.7, step=2.0**-10)
 
 @pytest.fixture
 def worker():
-    found = Worker()
-    if not isinstance(found._keystream, LockFreeKeystream) or not isinstance(found._normals, CompiledNormals):
+    made = Worker()
+    if not isinstance(made._keystream, LockFreeKeystream) or not isinstance(made._normals, CompiledNormals):
         pytest.skip("normals.c is not built, or Python's OpenSSL is out of reach")
-    return found
+    return made
 
 
 def one_by_one(worker, chunks, block):
@@ -26,39 +26,39 @@ def one_by_one(worker, chunks, block):
         here = block + number * BLOCKS
         words = worker._keystream.words(len(chunk), KEY, here)
         for pair in worker._normals.add(words, chunk, ROUNDING):
-            workers.settle(pair, KEY + f"{here} {pair.pair} ".encode(), chunk, ROUNDING)
+            source.settle(pair, KEY + f"{here} {pair.pair} ".encode(), chunk, ROUNDING)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 513, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
 def test_a_run_at_once_is_its_chunks_one_by_one(worker, count):
     values = torch.linspace(-3, 3, count, dtype=torch.float64)
-    found, expected = values.clone(), values.clone()
+    noisy, expected = values.clone(), values.clone()
     for _ in range(2):  # wherever the keystream was left
-        worker.add(found.split(CHUNK), KEY, 11, ROUNDING)
+        worker.add(noisy.split(CHUNK), KEY, 11, ROUNDING)
         one_by_one(worker, expected.split(CHUNK), 11)
-    assert torch.equal(found, expected)
-    assert count < 10 or not torch.equal(found, values)
+    assert torch.equal(noisy, expected)
+    assert count < 10 or not torch.equal(noisy, values)
 
 
 def test_open_pairs_are_settled_on_the_way(worker, monkeypatch):
     """Some of the 8 million pairs, each with the hash of its own place."""
     places = []
-    settle = workers.settle
+    settle = source.settle
 
     def recorded(pair, place, *rest):
         places.append(place)
         settle(pair, place, *rest)
 
-    monkeypatch.setattr(workers, "settle", recorded)
-    found = torch.zeros(16_000_000, dtype=torch.float64)
-    expected = found.clone()
-    worker.add(found.split(CHUNK), KEY, 0, ROUNDING)
+    monkeypatch.setattr(source, "settle", recorded)
+    noisy = torch.zeros(16_000_000, dtype=torch.float64)
+    expected = noisy.clone()
+    worker.add(noisy.split(CHUNK), KEY, 0, ROUNDING)
     assert 5 < len(places) == len(set(places)) < 60
     seen = sorted(places)
     places.clear()
     one_by_one(worker, expected.split(CHUNK), 0)
     assert sorted(places) == seen
-    assert torch.equal(found, expected)
+    assert torch.equal(noisy, expected)
 
 
 @pytest.mark.parametrize("chunk", [torch.zeros(40).double()[::2], torch.zeros(20)])

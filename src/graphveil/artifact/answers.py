@@ -13,8 +13,7 @@ from pathlib import Path
 from graphveil.artifact.manifest import JOURNAL, read_manifest, write_manifest
 from graphveil.errors import InvalidInput
 from graphveil.methods.answers import Answer, Answers
-from graphveil.storage.declared_types import check_declared
-from graphveil.storage.decoding import decoding
+from graphveil.storage.decoding import check_declared, decoding
 from graphveil.storage.files import append, locked
 
 

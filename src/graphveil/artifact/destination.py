@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import tempfile
@@ -18,7 +17,7 @@ from graphveil.artifact.tensors import row_shapes, weight_shapes
 from graphveil.errors import InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.plan import Plan
-from graphveil.storage.files import Unwritable, unwritable
+from graphveil.storage.files import Unwritable, check_new_folder, unwritable
 
 # The longest path in an artifact, while it is written.
 _LONGEST = "public/.weights.safetensors-xxxxxxxx"
@@ -28,34 +27,9 @@ _SMALL_FILES = 2 * 2**20
 _PER_NODE, _PER_CLASS = 32, 9
 
 
-def check_new_folder(field: str, folder: Path) -> None:
-    """Refuse a folder that exists or that could not be written; what is tried leaves nothing behind."""
-    try:
-        if os.path.lexists(folder) or os.path.lexists(os.path.realpath(folder)):
-            raise InvalidInput(field, str(folder), "exists already; a run is never overwritten")
-        made = _make_parents(folder.parent)
-        try:
-            with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
-                trial = Path(beside) / _LONGEST
-                trial.parent.mkdir()
-                trial.write_bytes(b"trial")
-        finally:
-            _remove(made)
-    except OSError as error:
-        raise unwritable(folder, error, field) from None
-
-
-def check_folder(field: str, folder: Path) -> None:
-    """Refuse a folder, new or not, that no file could be put into; what is tried leaves nothing behind."""
-    try:
-        made = _make_parents(folder)
-        try:
-            with tempfile.NamedTemporaryFile(prefix=".trial-", dir=folder) as trial:
-                trial.write(b"trial")
-        finally:
-            _remove(made)
-    except OSError as error:
-        raise unwritable(folder, error, field) from None
+def check_new_run(field: str, folder: Path) -> None:
+    """Refuse a run folder that exists or that could not be written; nothing is left of the trial."""
+    check_new_folder(field, folder, _LONGEST)
 
 
 def check_apart(out: Path, checkpoint: Path) -> None:
@@ -134,28 +108,6 @@ def _existing(path: Path) -> Path:
     """The nearest folder above that is there."""
     path = Path(os.path.realpath(path))
     return next(place for place in (path, *path.parents) if place.exists())
-
-
-def _make_parents(folder: Path) -> list[Path]:
-    """Make a folder with those above it; returns the new ones, the highest first."""
-    new = [place for place in (folder, *folder.parents) if not place.exists()][::-1]
-    made = []
-    try:
-        for place in new:
-            place.mkdir()
-            made.append(place)
-        if not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
-    except OSError:
-        _remove(made)
-        raise
-    return made
-
-
-def _remove(made: list[Path]) -> None:
-    for place in reversed(made):
-        with suppress(OSError):  # other files may have come into it
-            place.rmdir()
 
 
 def _megabytes(size: int) -> str:

@@ -39,8 +39,7 @@ from graphveil.methods.naming import Naming
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict, with_unit
-from graphveil.storage.declared_types import check_declared
-from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.decoding import check_declared, decoding, inside
 
 
 def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu") -> NodeClassifier:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphveil.errors import InvalidInput
-from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
-from graphveil.storage.decoding import decoding
+from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
 from graphveil.storage.files import locked, replace_file
 
 FORMAT = "graphveil-artifact/3"
@@ -53,7 +52,8 @@ class Manifest:
     files: Mapping[str, Entry]
 
     def render(self) -> bytes:
-        return render_signed(FORMAT, {"files": {name: asdict(entry) for name, entry in sorted(self.files.items())}})
+        files = {name: asdict(entry) for name, entry in sorted(self.files.items())}
+        return render_checksummed(FORMAT, {"files": files})
 
     def with_files(self, files: Mapping[str, Entry]) -> Manifest:
         return Manifest({**self.files, **files})
@@ -61,7 +61,7 @@ class Manifest:
     @classmethod
     def parse(cls, data: bytes) -> Manifest:
         """The manifest that `render` wrote, to the last byte."""
-        body = parse_signed(FORMAT, data)
+        body = parse_checksummed(FORMAT, data)
         manifest = cls({name: _entry(name, values) for name, values in body["files"].items()})
         check_rendered(manifest.render(), data)
         return manifest

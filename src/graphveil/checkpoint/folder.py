@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,7 +16,7 @@ from graphveil.artifact.manifest import read_file
 from graphveil.checkpoint.state import Destination, State
 from graphveil.errors import InvalidInput
 from graphveil.storage.decoding import decoding, inside
-from graphveil.storage.files import replace_file, unwritable
+from graphveil.storage.files import lock_at_once, replace_file, unwritable, write_trial
 
 STATE, ARTIFACT = "checkpoint.json", "artifact.json"
 # Files of ours, and what a killed write of one leaves.
@@ -41,15 +39,12 @@ class CheckpointFolder:
             self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise InvalidInput("checkpoint", str(path), f"cannot be opened: {error.strerror}") from None
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock_at_once(self._lock):
             os.close(self._lock)
-            raise InvalidInput("checkpoint", str(path), "another process is using it") from None
+            raise InvalidInput("checkpoint", str(path), "another process is using it")
         try:
             for place in {path, self.home}:
-                with tempfile.NamedTemporaryFile(prefix=f".{STATE}-", dir=place) as trial:
-                    trial.write(b"trial")
+                write_trial(place, prefix=f".{STATE}-")
         except OSError as error:
             self.close()
             raise self._unwritable(error) from None

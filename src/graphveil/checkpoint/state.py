@@ -11,7 +11,7 @@ from typing import Any
 from graphveil.artifact.manifest import Entry, read_files, read_manifest
 from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
-from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
+from graphveil.storage.decoding import check_rendered, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-checkpoint/3"
 DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"
@@ -56,12 +56,12 @@ class State:
         return {self.file(number) for number in range(len(self.stages))}
 
     def render(self) -> bytes:
-        return render_signed(FORMAT, asdict(self))
+        return render_checksummed(FORMAT, asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> State:
         """The state that `render` wrote, to the last byte."""
-        body = parse_signed(FORMAT, data)
+        body = parse_checksummed(FORMAT, data)
         stages = tuple(Stage(**stage) for stage in body["stages"])
         state = cls(body["fit"], body["ledger"], body["position"], stages)
         in_order = all(0 < s.steps <= s.of for s in stages) and all(s.steps == s.of for s in stages[:-1])
@@ -94,11 +94,11 @@ class Destination:
         return True
 
     def render(self) -> bytes:
-        return render_signed(DESTINATION_FORMAT, asdict(self))
+        return render_checksummed(DESTINATION_FORMAT, asdict(self))
 
     @classmethod
     def parse(cls, data: bytes) -> Destination:
-        body = parse_signed(DESTINATION_FORMAT, data)
+        body = parse_checksummed(DESTINATION_FORMAT, data)
         found = cls(str(body["folder"]), str(body["rows"]))
         check_rendered(found.render(), data)
         return found

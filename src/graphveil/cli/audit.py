@@ -60,9 +60,9 @@ def audit(
 
     Example: graphveil audit --method dpdgc --level k-neighbor --k 1 --epsilon 4 --seed 1
     """
-    from graphveil.artifact.destination import check_folder
     from graphveil.auditing import TWINS, survey
     from graphveil.auditing import audit as run_audit
+    from graphveil.storage.files import check_folder
 
     if every:
         page = survey.run(out or Path("docs/results/audit"), root=root, seed=seed or 0, quick=quick)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 import re
-import resource
 import shlex
 import sys
 import time
@@ -21,6 +20,7 @@ from graphveil import validate
 from graphveil.cli.options import Categories, Classes, Directed
 from graphveil.cli.plan import _delta, _named, warn_of_delta
 from graphveil.errors import InvalidInput
+from graphveil.evaluation.peak_memory import peak_memory_mb
 from graphveil.job import started_by_torchrun
 from graphveil.methods import method_class
 from graphveil.methods.plans import check_budget
@@ -149,10 +149,10 @@ def _train(
     as_json: bool,
 ) -> None:
     """From the graph to the run; whatever can be refused is refused before the fit."""
-    from graphveil.artifact.destination import check_budget, check_new_folder, check_space
+    from graphveil.artifact.destination import check_budget, check_new_run, check_space
 
     if out is not None:
-        check_new_folder("out", out)
+        check_new_run("out", out)
     model.check_parameters()
     data = load()
     data.check_trainable()
@@ -173,7 +173,7 @@ def _train(
         "epsilon": certificate.to_dict()["epsilon"],
         "delta": certificate.delta,
         "seconds": round(seconds, 3),
-        "peak_memory_mb": round(_peak_memory_mb(), 1),
+        "peak_memory_mb": round(peak_memory_mb(), 1),
         "certificate": certificate.to_dict(),
     }
     if out is not None:
@@ -299,11 +299,6 @@ def _load(
 
 def _score(model: Any, mask: Any) -> float | None:
     return model.score(mask) if bool(mask.any()) else None
-
-
-def _peak_memory_mb() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return used / (1024**2 if sys.platform == "darwin" else 1024)
 
 
 def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: float | None) -> None:

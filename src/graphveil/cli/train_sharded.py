@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import typer
 
-from graphveil.artifact.destination import check_budget, check_new_folder, check_space, other_places
+from graphveil.artifact.destination import check_budget, check_new_run, check_space, other_places
 from graphveil.checkpoint import AlreadySaved
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import InvalidInput
+from graphveil.evaluation.peak_memory import peak_memory_mb
 from graphveil.job import check_job
 from graphveil.privacy.levels import protects_attributes
 
@@ -136,7 +137,7 @@ def agree(group: Group, check: Callable[[], None]) -> None:
 
 def _check_out(options: Options) -> None:
     if options.out is not None:
-        check_new_folder("out", options.out)
+        check_new_run("out", options.out)
 
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
@@ -160,6 +161,4 @@ def _accuracy(model: NodeClassifier, shard: Shard, mask: torch.Tensor, group: Gr
 
 def _peak_memory_mb(group: Group) -> float:
     """Of the process that has taken most."""
-    from graphveil.cli.train import _peak_memory_mb as own
-
-    return round(float(group.largest(torch.tensor([own()], dtype=torch.float64))), 1)
+    return round(float(group.largest(torch.tensor([peak_memory_mb()], dtype=torch.float64))), 1)

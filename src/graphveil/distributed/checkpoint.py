@@ -21,8 +21,7 @@ from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
-from graphveil.storage.checksummed import check_rendered, parse_signed, render_signed
-from graphveil.storage.decoding import decoding
+from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
 from graphveil.storage.files import replace_file
 
 FORMAT = "graphveil-sharded-checkpoint/2"
@@ -117,7 +116,7 @@ class ShardedFolder(CheckpointFolder):
         try:
             with decoding(path, "the state of a checkpoint"):
                 data = path.read_bytes()
-                body = parse_signed(FORMAT, data)
+                body = parse_checksummed(FORMAT, data)
                 check_rendered(_render(body["generation"], body["processes"]), data)
                 return body["generation"], body["processes"]
         except InvalidInput as error:
@@ -141,4 +140,4 @@ class ShardedFolder(CheckpointFolder):
 
 
 def _render(generation: int, processes: int) -> bytes:
-    return render_signed(FORMAT, {"generation": generation, "processes": processes})
+    return render_checksummed(FORMAT, {"generation": generation, "processes": processes})

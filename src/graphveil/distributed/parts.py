@@ -14,7 +14,6 @@ Parquet partitioned by a column can write such a folder; `graphveil shard` does 
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +38,7 @@ from graphveil.graph.report import Undeclared
 from graphveil.graph.splits import SPLITS, split_names
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.files import unwritable, written_beside
 
 FORMAT = "graphveil-parts/1"
 _DECLARED, _NAMES = "graph.json", "names.parquet"
@@ -121,8 +121,7 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
         declared["found"] = graph.undeclared.to_dict()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-            fresh = Path(scratch) / path.name
+        with written_beside(path) as fresh:
             fresh.mkdir()
             (fresh / _DECLARED).write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
             if graph.node_ids is not None:
@@ -132,9 +131,8 @@ def write_parts(graph: Graph, path: Path, parts: int) -> None:
                 folder = fresh / f"part-{part:05d}"
                 folder.mkdir()
                 _write_part(graph, folder, first, last, classes, split[first:last], columns)
-            fresh.rename(path)
     except OSError as error:
-        raise InvalidInput("out", str(path), f"cannot be written: {error.strerror}") from None
+        raise unwritable(path, error, "out") from None
 
 
 def _write_part(

@@ -1,1 +1,1 @@
-"""How good a model is and what it took: scores, calibration, intervals, peak memory."""
+"""How good a model is and what it took: scores, intervals, peak memory."""

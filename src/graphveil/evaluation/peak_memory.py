@@ -1,4 +1,4 @@
-"""The peak memory of one run in a process that makes many."""
+"""The peak memory of this process, or of one run in a process that makes many."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def forget_peak() -> None:
 
 
 def peak_memory_mb() -> float:
-    """The largest resident memory since `forget_peak`."""
+    """The largest resident memory since `forget_peak`, or since this process started, in MiB."""
     try:
-        found = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
+        peak = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
     except OSError:
-        found = None
-    if found:
-        return int(found[1]) / 1024
+        peak = None
+    if peak:
+        return int(peak[1]) / 1024
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / (1024**2 if sys.platform == "darwin" else 1024)

@@ -113,9 +113,9 @@ def openssl() -> ctypes.CDLL | None:
         library.EVP_CIPHER_CTX_free.argtypes, library.EVP_CIPHER_CTX_free.restype = (pointer,), None
         library.EVP_EncryptInit_ex.argtypes = (pointer, pointer, pointer, ctypes.c_char_p, ctypes.c_char_p)
         library.EVP_EncryptUpdate.argtypes = (pointer, pointer, ctypes.POINTER(number), ctypes.c_char_p, number)
-        found = LockFreeKeystream(library)
+        keystream = LockFreeKeystream(library)
         place = (64, bytes(range(32)), 2**32 - 7)  # the counter overflows its lowest 32 bits here
-        return library if torch.equal(found.words(*place), PackagedKeystream().words(*place)) else None
+        return library if torch.equal(keystream.words(*place), PackagedKeystream().words(*place)) else None
     except (OSError, AttributeError):
         return None
 

@@ -210,10 +210,10 @@ def load(path: str) -> ctypes.CDLL:
     """`normals.c` as a shared library, with the types of its functions."""
     library = ctypes.CDLL(path)
     pointer, size, real = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_double
-    rounding, found = (real, real, real), (pointer, size)
-    library.graphveil_add_noise.argtypes = (pointer, pointer, size, *rounding, *found, ctypes.c_uint64)
+    rounding, open_pairs = (real, real, real), (pointer, size)
+    library.graphveil_add_noise.argtypes = (pointer, pointer, size, *rounding, *open_pairs, ctypes.c_uint64)
     run = (pointer, pointer, ctypes.c_char_p, pointer, pointer, pointer, size)
-    library.graphveil_add_noise_to_run.argtypes = (*run, *rounding, *found)
+    library.graphveil_add_noise_to_run.argtypes = (*run, *rounding, *open_pairs)
     library.graphveil_add_noise.restype = library.graphveil_add_noise_to_run.restype = ctypes.c_ssize_t
     return library
 
@@ -234,16 +234,16 @@ def compiled_library() -> ctypes.CDLL | None:
         return None
     words = torch.arange(1, 2**7 + 1).mul_(0x1E3779B97F4A7C15)  # spread over all 64 bits
     rounding = Rounding(std=1.0, step=2.0**-10)
-    found, expected = torch.linspace(-3, 3, 2 * len(words), dtype=torch.float64).view(2, -1)
+    sums, expected = torch.linspace(-3, 3, 2 * len(words), dtype=torch.float64).view(2, -1)
     # The angle is a little more than a quarter turn, so that the sum is negative and rounded to zero.
     words[-1] = 2**50 + 2**34
-    found[len(words) // 2 - 1] = -rounding.step / 4
-    expected.copy_(found)
+    sums[len(words) // 2 - 1] = -rounding.step / 4
+    expected.copy_(sums)
     left = [
-        CompiledNormals(library).add(words.clone(), found, rounding),
+        CompiledNormals(library).add(words.clone(), sums, rounding),
         TorchNormals().add(words.clone(), expected, rounding),
     ]
-    if left[0] != left[1] or not torch.equal(found.view(torch.int64), expected.view(torch.int64)):
+    if left[0] != left[1] or not torch.equal(sums.view(torch.int64), expected.view(torch.int64)):
         warnings.warn("the compiled noise arithmetic disagrees with torch's, which is used", stacklevel=2)
         return None
     return library

@@ -25,7 +25,7 @@ from graphveil.privacy.levels import (
 )
 from graphveil.privacy.mechanisms import ClippedTraining, Mechanism, Responses
 from graphveil.privacy.plan import Branch, Plan, mechanisms_from_list, mechanisms_to_list
-from graphveil.storage.declared_types import check_declared
+from graphveil.storage.decoding import check_declared
 
 SCHEMA = "graphveil-certificate/3"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")

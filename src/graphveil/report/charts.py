@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from graphveil.evaluation.calibration import Evaluation
 from graphveil.evaluation.intervals import bootstrap
+from graphveil.evaluation.scores import Evaluation
 from graphveil.experiments.results import Cell, Results, Row, make_tables, placed_results
 from graphveil.experiments.spec import Axis
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.evaluation.calibration import Evaluation
+from graphveil.evaluation.scores import Evaluation
 from graphveil.experiments.paper import SPECS
 from graphveil.experiments.results import CALLS, RUNS, Results, read_results
 from graphveil.privacy.certificate import Certificate

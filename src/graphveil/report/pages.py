@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count, groupby
 from typing import Any
 
-from graphveil.evaluation.calibration import Evaluation
 from graphveil.evaluation.intervals import bootstrap
+from graphveil.evaluation.scores import Evaluation
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES
 from graphveil.experiments.results import Cell, Results, Row, Table, placed_results
 from graphveil.experiments.summary import NOTES, figure_text, run_counts, settings_text

@@ -1,1 +1,1 @@
-"""Files that are complete or not there: atomic writing, locks, checksummed JSON, journals, safe decoding."""
+"""Files that are complete or not there, locks, safe decoding, checksummed JSON, journals."""

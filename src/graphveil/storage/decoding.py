@@ -1,20 +1,28 @@
-"""One place where damaged files turn into one-line errors."""
+"""Reading files that may be damaged: one-line errors, JSON with a checksum, and checks of declared types."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import dataclasses
+import hashlib
+import json
+import math
+import types
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from graphveil import validate
 from graphveil.errors import GraphveilError, InvalidInput
 
 
 @contextmanager
 def decoding(path: Path, kind: str) -> Iterator[None]:
-    """Inside, whatever a decoder makes of the bytes of `path` becomes an `InvalidInput` that names the path.
+    """Turn every exception of a decoder into an `InvalidInput` that names `path` and says that it is not a `kind`.
 
-    Every `Exception` is caught on purpose: on truncated or random bytes, zipfile, zlib, numpy, pickle, torch and
-    Arrow raise a dozen unrelated classes between them, and none of them tells the user more than its message.
+    Every `Exception` is caught on purpose: on damaged bytes, zipfile, zlib, numpy, pickle, torch and Arrow raise a
+    dozen unrelated classes.
     """
     try:
         yield
@@ -27,8 +35,85 @@ def decoding(path: Path, kind: str) -> Iterator[None]:
 
 @contextmanager
 def inside(path: Path) -> Iterator[None]:
-    """Errors about a field are about that field of the file `path`, and say so."""
+    """Let errors about a field say that it is a field of the file `path`."""
     try:
         yield
     except InvalidInput as error:
         raise InvalidInput(f"{path.name}: {error.field}", error.value, error.why) from None
+
+
+def render_checksummed(form: str, body: Mapping[str, Any]) -> bytes:
+    """JSON with the name of its format and a checksum over all of it.
+
+    The checksum shows damage. It does not stop anybody who means to change the content.
+    """
+    named = {"format": form, **body}
+    digest = hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()
+    return (json.dumps({**named, "sha256": digest}, indent=2, allow_nan=False) + "\n").encode()
+
+
+def parse_checksummed(form: str, data: bytes) -> dict[str, Any]:
+    """The content that `render_checksummed` wrote, not yet compared with its checksum.
+
+    The caller renders what it understood again and compares that with `data` (`check_rendered`): so nothing is accepted
+    that would not be written.
+    """
+    body = json.loads(data)
+    if not isinstance(body, dict) or body.get("format") != form:
+        given = body.get("format") if isinstance(body, dict) else body
+        raise InvalidInput("format", given, validate.why_other_format(given, form))
+    return body
+
+
+def check_rendered(rendered: bytes, data: bytes) -> None:
+    """Refuse data that is not, to the last byte, what its content is rendered to."""
+    if rendered != data:
+        raise InvalidInput("sha256", "given", "does not belong to the rest: it was changed")
+
+
+def check_declared(value: object, within: str = "") -> None:
+    """Refuse a dataclass whose values, or those of dataclasses in it, do not have the types that its fields declare.
+
+    Whole numbers must fit 64 bits; NaN is no number.
+
+    Args:
+        value: The dataclass.
+        within: The name of the field that holds it, with a dot, for the message.
+
+    Raises:
+        InvalidInput: A value has another type.
+    """
+    declared: Any = type(value)
+    for name, kind in _fields(declared).items():
+        item = getattr(value, name)
+        if not _is(item, kind):
+            raise InvalidInput(within + name, item, "is missing or has the wrong form")
+        for below in item if isinstance(item, tuple) else [item]:
+            if dataclasses.is_dataclass(below):
+                check_declared(below, f"{within}{name}.")
+
+
+@cache
+def _fields(kind: Any) -> dict[str, Any]:
+    if not dataclasses.is_dataclass(kind):
+        return {}
+    hints = get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _is(value: object, kind: Any) -> bool:
+    origin, parts = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return any(_is(value, part) for part in parts)
+    if origin is Literal:
+        return any(value is part or (type(value) is type(part) and value == part) for part in parts)
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_is(item, parts[0]) for item in value)
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return isinstance(value, dict) and all(_is(k, parts[0]) and _is(v, parts[1]) for k, v in value.items())
+    if kind is Any:
+        return True
+    if kind in (int, float):
+        number = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= validate.LARGEST
+        return number or (kind is float and isinstance(value, float) and not math.isnan(value))
+    return isinstance(value, kind or types.NoneType)

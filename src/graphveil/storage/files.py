@@ -1,13 +1,14 @@
-"""Files and folders that are on disk completely, or not at all."""
+"""Files and folders that are on disk completely or not at all, and locks on them."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from graphveil.errors import InvalidInput
@@ -17,39 +18,64 @@ class Unwritable(InvalidInput):
     """A place that does not take what is written to it: no space, no permission, no such disk."""
 
 
-def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
-    """Make a new folder of these files: filled beside its place, forced to disk, and moved there when complete.
+def unwritable(path: Path, error: OSError, field: str = "path") -> Unwritable:
+    """The error of a place that cannot be written, with what the system says."""
+    return Unwritable(field, str(path), f"cannot be written: {error.strerror or error}")
 
-    A path is a finished file on the same disk, which is moved.
+
+@contextmanager
+def written_beside(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Write a file or folder beside its place, and move it there when it is complete.
+
+    Args:
+        path: Where the file or folder is to be; the folder above it exists.
+        overwrite: Whether a folder that is there already is replaced. A file always is.
+
+    Yields:
+        Where to write it. If the block ends with an error, nothing of it is left, and `path` is as it was.
+    """
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent, ignore_cleanup_errors=True) as scratch:
+        fresh = Path(scratch) / path.name
+        yield fresh
+        if overwrite and path.is_dir():
+            os.rename(path, Path(scratch) / "replaced")
+        os.replace(fresh, path)
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
+    """Make a new folder of these files, forced to disk: it is there complete or not at all.
+
+    Args:
+        folder: The folder, which only its owner can read.
+        files: Contents by relative path. A `Path` is a finished file on the same disk, which is moved.
+
+    Raises:
+        Unwritable: The disk does not take it. Nothing is left.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        with written_beside(folder) as fresh:
+            fresh.mkdir(mode=0o700)
+            for name, data in files.items():
+                path = fresh / name
+                path.parent.mkdir(exist_ok=True)
+                if isinstance(data, Path):
+                    os.rename(data, path)
+                else:
+                    _write(path, data)
+            for part in {fresh, *((fresh / name).parent for name in files)}:
+                _force(part)
+        try:
+            _force(folder.parent)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
     except OSError as error:
         raise unwritable(folder, error) from None
-    try:
-        for name, data in files.items():
-            path = beside / name
-            path.parent.mkdir(exist_ok=True)
-            if isinstance(data, Path):
-                os.rename(data, path)
-            else:
-                _write(path, data)
-        for part in {beside, *((beside / name).parent for name in files)}:
-            _force(part)
-        os.rename(beside, folder)
-        beside = folder
-        _force(folder.parent)
-    except OSError as error:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise unwritable(folder, error) from None
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file by a new version of it; whoever reads it sees one of the two."""
+    """Replace a file by a new version of it, forced to disk; whoever reads it sees one of the two."""
     handle, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)
     try:
@@ -72,7 +98,7 @@ def append(handle: int, at: int, data: bytes) -> None:
 
 @contextmanager
 def locked(path: Path) -> Iterator[int]:
-    """A file opened for writing that no other process and no other thread holds; the lock ends with its holder."""
+    """A file opened for writing that no other process and no other thread holds; waits until it is free."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -82,6 +108,81 @@ def locked(path: Path) -> Iterator[int]:
         yield handle
     finally:
         os.close(handle)
+
+
+def lock_at_once(handle: int) -> bool:
+    """Lock an open file or folder without waiting; False if somebody else holds it. The lock ends with the process."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def check_new_folder(field: str, folder: Path, longest: str) -> None:
+    """Refuse a folder that exists or that could not be written; nothing is left of the trial.
+
+    Args:
+        field: The argument that names the folder, for the message.
+        folder: The folder.
+        longest: The longest path that will be written in it.
+
+    Raises:
+        InvalidInput: The folder exists.
+        Unwritable: It cannot be made.
+    """
+    with _one_line(field, folder):
+        if os.path.lexists(folder) or os.path.lexists(os.path.realpath(folder)):
+            raise InvalidInput(field, str(folder), "exists already; a run is never overwritten")
+        with _made(folder.parent), tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as beside:
+            trial = Path(beside) / longest
+            trial.parent.mkdir()
+            trial.write_bytes(b"trial")
+
+
+def check_folder(field: str, folder: Path) -> None:
+    """Refuse a folder, new or not, that no file could be put into; nothing is left of the trial.
+
+    Args:
+        field: The argument that names the folder, for the message.
+        folder: The folder.
+
+    Raises:
+        Unwritable: No file can be put into it.
+    """
+    with _one_line(field, folder), _made(folder):
+        write_trial(folder)
+
+
+def write_trial(folder: Path, prefix: str = ".trial-") -> None:
+    """Write a file into a folder and remove it; an `OSError` says why that does not work."""
+    with tempfile.NamedTemporaryFile(prefix=prefix, dir=folder) as trial:
+        trial.write(b"trial")
+
+
+@contextmanager
+def _one_line(field: str, folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise unwritable(folder, error, field) from None
+
+
+@contextmanager
+def _made(folder: Path) -> Iterator[None]:
+    """Make a folder and those above it; those that were not there before are removed at the end."""
+    made = []
+    try:
+        for place in reversed([place for place in (folder, *folder.parents) if not place.exists()]):
+            place.mkdir()
+            made.append(place)
+        if not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
+        yield
+    finally:
+        for place in reversed(made):
+            with suppress(OSError):  # other files may have come into it
+                place.rmdir()
 
 
 def _write(path: Path, data: bytes) -> None:
@@ -97,7 +198,3 @@ def _force(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def unwritable(path: Path, error: OSError, field: str = "path") -> Unwritable:
-    return Unwritable(field, str(path), f"cannot be written: {error.strerror or error}")

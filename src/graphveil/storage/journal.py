@@ -5,7 +5,6 @@ A process that is killed while it writes leaves at most one torn line at the end
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from pathlib import Path
@@ -13,31 +12,35 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphveil.errors import InvalidInput
+from graphveil.storage.files import append, lock_at_once
 
 
 class Journal:
-    """The writer of one journal; a second one at the same time is refused."""
+    """The writer of one journal.
+
+    Args:
+        path: The file, which is made if it is not there.
+
+    Raises:
+        InvalidInput: Another process or thread writes it, it cannot be written, or a line is not a record.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise self._unwritable(error) from None
-        try:
-            # The lock goes with the process, however it ends.
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        if not lock_at_once(self._file):
             os.close(self._file)
-            raise InvalidInput("out", str(path.parent), "another run is writing there") from None
+            raise InvalidInput("out", str(path.parent), "another run is writing there")
         try:
-            self.records, whole = _parse(path)
+            self.records, self._length = _parse(path)
             # Bytes of a torn line: 0 unless the last writer was killed.
-            self.dropped = path.stat().st_size - whole
+            self.dropped = path.stat().st_size - self._length
             if self.dropped:
-                os.ftruncate(self._file, whole)
-                os.fsync(self._file)
+                append(self._file, self._length, b"")
         except OSError as error:
             os.close(self._file)
             raise self._unwritable(error) from None
@@ -48,13 +51,11 @@ class Journal:
     def append(self, record: dict[str, Any]) -> None:
         """Write one line and return when it is on disk."""
         data = json.dumps(record, allow_nan=False, ensure_ascii=False).encode() + b"\n"
-        written = 0
         try:
-            while written < len(data):
-                written += os.write(self._file, data[written:])
-            os.fsync(self._file)
+            append(self._file, self._length, data)
         except OSError as error:
             raise self._unwritable(error) from None
+        self._length += len(data)
         self.records.append(record)
 
     def close(self) -> None:

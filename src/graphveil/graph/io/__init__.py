@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from graphveil.graph.io.npz import read_npz, write_npz
 from graphveil.graph.report import FileContent, ReadReport
 from graphveil.graph.validation import category_lists, class_list
 from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.files import written_beside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
@@ -170,16 +170,12 @@ def write_graph(
         raise InvalidInput("path", str(path), "exists; overwrite=True replaces it")
     if not path.parent.is_dir():
         raise InvalidInput("path", str(path), f"the folder {path.parent} does not exist")
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as scratch:
-        fresh = Path(scratch) / path.name
+    with written_beside(path, overwrite=overwrite) as fresh:
         if path.suffix == ".npz":
             write_npz(graph, fresh, compress=compress)
         else:
             fresh.mkdir()
             write_tables(graph, fresh, ending)
-        if path.is_dir():
-            os.rename(path, Path(scratch) / "replaced")
-        os.replace(fresh, path)
 
 
 def _read_folder(
