@@ -15,7 +15,7 @@ from benchmarks import (
     report,
     scale,
     serving,
-    waiting,
+    startup,
     whole_fit,
 )
 from benchmarks.result import Section
@@ -29,7 +29,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "scale": scale.run,
     "processes": distributed.run,
     "exact": exact_sums.run,
-    "waiting": waiting.run,
+    "startup": startup.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 
@@ -47,7 +47,7 @@ def main() -> None:
         section = _BENCHMARKS[name](arguments.quick)
         report.show(section)
         sections.append(section)
-    report.write_json(sections, arguments.json)
+    report.write_json(sections, arguments.json, keep_others=bool(arguments.only))
     if not arguments.quick and not arguments.only:
         report.write_page(sections, _PAGE, "make bench")
 

@@ -26,9 +26,12 @@ def show(section: Section) -> None:
         console.print(f"- {note}", highlight=False, markup=False)
 
 
-def write_json(sections: Sequence[Section], path: Path) -> None:
+def write_json(sections: Sequence[Section], path: Path, *, keep_others: bool) -> None:
+    """Write the rows of these sections; with `keep_others`, rows of other benchmarks stay in the file."""
     rows = [result.to_dict() for section in sections for result in section.results]
-    path.write_text(json.dumps(rows, indent=2) + "\n")
+    before = json.loads(path.read_text()) if keep_others and path.exists() else []
+    named = {row["name"]: row for row in [*before, *rows]}
+    path.write_text(json.dumps(list(named.values()), indent=2) + "\n")
 
 
 def write_page(sections: Sequence[Section], path: Path, command: str) -> None:

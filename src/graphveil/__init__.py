@@ -1,20 +1,15 @@
 """graphveil: node classifiers on private graphs, with a certificate of what was spent.
 
-Names that need PyTorch are loaded when they are first used.
+Names are loaded when they are first used: `import graphveil` loads neither PyTorch nor SciPy.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
-from graphveil.privacy.certificate import Certificate
-from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
-from graphveil.privacy.plan import Plan
-
 if TYPE_CHECKING:
     from graphveil.artifact import load
     from graphveil.auditing import audit
+    from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.auto import Auto
     from graphveil.methods.dp_sage import DPSAGE
@@ -22,8 +17,25 @@ if TYPE_CHECKING:
     from graphveil.methods.gap import GAP
     from graphveil.methods.mlp import MLP
     from graphveil.methods.sage import SAGE, RandEdge
+    from graphveil.privacy.certificate import Certificate
+    from graphveil.privacy.facts import PublicFacts
+    from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
+    from graphveil.privacy.plan import Plan
 
 __version__ = "0.2.0"
+
+# Public names, by the module that has them.
+_MODULES = {
+    "artifact": ("load",),
+    "auditing": ("audit",),
+    "errors": ("BudgetExceeded", "GraphveilError", "InvalidInput"),
+    "graph": ("Graph", "load_dataset", "read_graph", "write_graph"),
+    "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "RandEdge"),
+    "privacy.certificate": ("Certificate",),
+    "privacy.facts": ("PublicFacts",),
+    "privacy.levels": ("Edge", "KNeighbor", "Level", "Node", "Public"),
+    "privacy.plan": ("Plan",),
+}
 
 __all__ = [
     "DPDGC",
@@ -54,12 +66,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Graph", "load_dataset", "read_graph", "write_graph"):
-        return getattr(import_module("graphveil.graph"), name)
-    if name == "load":
-        return import_module("graphveil.artifact").load
-    if name == "audit":
-        return import_module("graphveil.auditing").audit
-    if name in __all__:
-        return getattr(import_module("graphveil.methods"), name)
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f"graphveil.{module}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

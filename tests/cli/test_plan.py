@@ -6,7 +6,7 @@ SIZES = ["--nodes", "7535", "--train-nodes", "5651", "--features", "745", "--cla
 
 
 def test_noise_for_a_target_and_back_again(run):
-    words = ["plan", "--level", "k-neighbor", "--k", "5", "--delta", "1e-5", *SIZES, "--json"]
+    words = ["plan", "--method", "dpdgc", "--level", "k-neighbor", "--k", "5", "--delta", "1e-5", *SIZES, "--json"]
     found = json.loads(run(*words, "--epsilon", "16").stdout)
     assert 15.98 < found["epsilon"] <= 16
     assert found["delta"] == 1e-5

@@ -1,4 +1,4 @@
-"""The command line: one file per command, one place that turns errors into one line and exit code 2."""
+"""The command line: one file per command, and the place that turns errors into one line and exit code 2."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import os
 import sys
 from contextlib import suppress
 from itertools import pairwise
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
+from graphveil import __version__
 from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
@@ -25,8 +26,6 @@ from graphveil.errors import GraphveilError
 
 app = typer.Typer(
     name="graphveil",
-    help="Train node classifiers on private graphs, with a certificate of what was spent.",
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -35,29 +34,39 @@ for command in (train, shard, predict, serve, tokens, plan, audit, verify, bench
     app.command()(command)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"graphveil {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Train node classifiers on private graphs, with a certificate of what was spent."""
 
 
 def main() -> None:
     """Entry point of the `graphveil` command: bad input is one line on stderr and exit code 2."""
     try:
-        code = app(standalone_mode=False)
-        sys.stdout.flush()  # here, where a full disk behind it is still one line
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        sys.stdout.flush()  # so that a full disk is reported below, in one line
         sys.exit(code)
     except GraphveilError as error:
         _fail(str(error))
     except typer.Abort:
         _end(130)
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader of a pipe, as in `| head`, has ended
         _end(1)
     except OSError as error:
         _fail(f"{error.filename or 'output'}: {error.strerror or error}")
     except MemoryError as error:
         _fail(f"not enough memory: {error or 'the numbers asked for are too large for this machine'}")
     except Exception as error:
-        # The option parser's own errors; anything without a user's message is a bug and keeps its traceback.
+        # Errors of the option parser have a message for users. Any other exception is a bug and keeps its traceback.
         if not hasattr(error, "format_message"):
             raise
         _fail(error.format_message() + _given(error))
@@ -79,7 +88,7 @@ def _fail(message: str) -> None:
 
 
 def _end(code: int) -> NoReturn:
-    """End without a second complaint of Python's about output that cannot be written."""
+    """End without Python's own message about output that cannot be written."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

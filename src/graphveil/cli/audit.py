@@ -9,29 +9,48 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphveil.cli.plan import _delta
-from graphveil.cli.train import _load
+from graphveil.cli.options import (
+    METHOD_NAMES,
+    AsJson,
+    Attributes,
+    BatchSize,
+    Delta,
+    K,
+    MaxDegree,
+    Root,
+    Steps,
+    TableW,
+    Unit,
+    chosen_level,
+    load_graph,
+    parse_delta,
+)
 from graphveil.errors import InvalidInput
-from graphveil.privacy.levels import Level, make_level
+from graphveil.privacy.levels import Level
 
 if TYPE_CHECKING:
     from graphveil.auditing import AuditReport
     from graphveil.graph import Graph
 
+# No node of the built-in graph is read by more.
+_BUILT_IN_DEGREE = 25
+
 
 def audit(
     graph: Annotated[str | None, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM.")] = None,
-    method: Annotated[str | None, typer.Option(help="dpdgc, auto, gap, mlp, sage, randedge or dp-sage.")] = None,
-    level: Annotated[str | None, typer.Option(help="edge, k-neighbor or node (default k-neighbor).")] = None,
-    k: Annotated[int | None, typer.Option(help="Neighbours that change together (k-neighbor; default 1).")] = None,
-    max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
-    unit: Annotated[str | None, typer.Option(help="undirected or directed (level edge).")] = None,
-    attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
+    method: Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default dpdgc, or the twin's.")] = None,
+    level: Annotated[
+        str | None, typer.Option(help="edge, k-neighbor or node (default k-neighbor, or the twin's).")
+    ] = None,
+    k: K = None,
+    max_degree: MaxDegree = None,
+    unit: Unit = None,
+    attributes: Attributes = True,
     epsilon: Annotated[float | None, typer.Option(help="The claimed budget (default 4).")] = None,
-    delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
-    table: Annotated[str | None, typer.Option(help="DPDGC's W: auto, trained, labels, labels+neighbors, ...")] = None,
-    steps: Annotated[int | None, typer.Option(help="Steps of each private training.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
+    delta: Delta = "auto",
+    table: TableW = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
     attack: Annotated[
         list[str] | None,
         typer.Option(
@@ -49,10 +68,10 @@ def audit(
     confidence: Annotated[float, typer.Option(help="A sound method is flagged with at most 1 minus this.")] = 0.95,
     every: Annotated[bool, typer.Option("--all", help="Every method, level, twin; csbm, cora, chameleon.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="With --all: few canaries, csbm only.")] = False,
-    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
+    root: Root = None,
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.txt and the picture.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Try to break a method's guarantee, and print a lower bound on epsilon beside the claim.
 
@@ -73,7 +92,7 @@ def audit(
     if twin is not None and twin not in TWINS:
         raise InvalidInput("twin", twin, f"must be one of {', '.join(TWINS)}")
     method = method or (TWINS[twin].method if twin else "dpdgc")
-    data = None if graph is None else _load(graph, root, 0, None)
+    data = None if graph is None else load_graph(graph, root, 0)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size}
     if level != "node":
         options["max_degree"] = max_degree
@@ -82,7 +101,7 @@ def audit(
         _level(level, k, max_degree, unit, attributes, data, twin),
         epsilon,
         graph=data,
-        delta=_delta(delta),
+        delta=parse_delta(delta),
         attacks=attack,
         twin=twin,
         trials=trials,
@@ -108,19 +127,14 @@ def _level(
     graph: Graph | None,
     twin: str | None,
 ) -> Level | None:
-    """None leaves the choice to the twin, or to the default."""
+    """The level that the options name; None leaves the choice to the twin."""
     if name is None:
         if k is None and unit is None and attributes and twin is not None:
             return None
         name = "edge" if unit is not None else "k-neighbor"
-    if name == "k-neighbor" and k is None:
-        k = 1
-    promised = max_degree if name == "node" else None
-    if name == "node" and promised is None:
-        if graph is not None:
-            raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
-        promised = 25  # the built-in graph keeps it
-    return make_level(name, k=k, max_degree=promised, unit=unit, attributes=attributes)
+    if name == "node" and max_degree is None and graph is None:
+        max_degree = _BUILT_IN_DEGREE
+    return chosen_level(name, k, max_degree, unit, attributes)
 
 
 def _write(out: Path, report: AuditReport) -> None:
@@ -128,8 +142,8 @@ def _write(out: Path, report: AuditReport) -> None:
     from graphveil.report.writing import write_files
 
     words = picture.text_of(report)
-    found = json.loads(report.to_json()) | {"picture": words}
-    texts = {"audit.json": json.dumps(found, indent=2) + "\n", "audit.txt": f"{report}\n\n{words}\n"}
+    content = json.loads(report.to_json()) | {"picture": words}
+    texts = {"audit.json": json.dumps(content, indent=2) + "\n", "audit.txt": f"{report}\n\n{words}\n"}
     write_files(out, {name: text.encode() for name, text in texts.items()})
     try:
         picture.draw(report, out)

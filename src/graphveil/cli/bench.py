@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphveil.cli.options import AsJson, Root
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import UNITS
 
@@ -35,9 +36,9 @@ def bench(
     out: Annotated[Path, typer.Option(help="Folder of the results; finished runs there are not repeated.")] = Path(
         "results"
     ),
-    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
+    root: Root = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run an experiment, resume one that was stopped, and print its table.
 
@@ -64,7 +65,7 @@ def bench(
         print("interrupted: finished runs are kept, and the same command goes on from here", file=sys.stderr)
         raise
     summary(out)
-    results = next(found for found in read_results(out) if found.name == spec.name)
+    results = next(results for results in read_results(out) if results.name == spec.name)
     if as_json:
         typer.echo(json.dumps({"out": str(out), **asdict(progress), **_to_dict(results)}, indent=2))
     else:

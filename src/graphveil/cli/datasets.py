@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import json as json_format
+import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from graphveil.cli.options import AsJson, Root
 
 if TYPE_CHECKING:
     from graphveil.graph.statistics import Statistics
@@ -16,11 +17,9 @@ if TYPE_CHECKING:
 
 def datasets(
     names: Annotated[list[str] | None, typer.Argument(help="Graphs to describe; all known ones by default.")] = None,
-    root: Annotated[
-        Path | None, typer.Option(help="Folder with the raw files; else GRAPHVEIL_DATA, else ./data.")
-    ] = None,
+    root: Root = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch missing raw files into the cache.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print a list of objects.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Recompute the paper's Table 1 for the graphs at hand.
 
@@ -44,20 +43,20 @@ def datasets(
             missing.append(str(error))
             continue
         rows.append((dataclasses.replace(statistics(graph), name=name), PAPER_TABLE_1.get(name)))
-    if json:
-        print(json_format.dumps([_as_object(found, printed) for found, printed in rows], indent=2))
+    if as_json:
+        typer.echo(json.dumps([_to_dict(ours, paper) for ours, paper in rows], indent=2))
     else:
         _print_table(rows)
     for message in missing:
         print(f"missing: {message}", file=sys.stderr)
 
 
-def _as_object(found: Statistics, printed: Statistics | None) -> dict[str, Any]:
-    row = dataclasses.asdict(found)
-    if printed is not None:
-        paper = dataclasses.asdict(printed)
-        del paper["name"]
-        row |= {"paper": paper, "matches_paper": found.printed() == printed.printed()}
+def _to_dict(ours: Statistics, paper: Statistics | None) -> dict[str, Any]:
+    row = dataclasses.asdict(ours)
+    if paper is not None:
+        printed = dataclasses.asdict(paper)
+        del printed["name"]
+        row |= {"paper": printed, "matches_paper": ours.printed() == paper.printed()}
     return row
 
 
@@ -70,12 +69,12 @@ def _print_table(rows: list[tuple[Statistics, Statistics | None]]) -> None:
     for heading in ("nodes", "edges", "features", "classes", "density", "homophily"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("paper")
-    for found, paper in rows:
-        table.add_row(found.name, *found.printed(), "" if paper is None else _difference(found, paper))
+    for ours, paper in rows:
+        table.add_row(ours.name, *ours.printed(), "" if paper is None else _difference(ours, paper))
     Console().print(table)
 
 
-def _difference(found: Statistics, paper: Statistics) -> str:
-    """The figures that the paper prints otherwise."""
-    pairs = zip(found.printed(), paper.printed(), strict=True)
-    return ", ".join(theirs for ours, theirs in pairs if ours != theirs) or "same"
+def _difference(ours: Statistics, paper: Statistics) -> str:
+    """The paper's figures where they differ from ours."""
+    pairs = zip(ours.printed(), paper.printed(), strict=True)
+    return ", ".join(theirs for own, theirs in pairs if own != theirs) or "same"

@@ -1,21 +1,42 @@
-"""`graphveil plan`: what noise would this take, or what would this noise give, before any data is touched."""
+"""`graphveil plan`: which noise a budget takes, or which budget some noise takes, before any data is read."""
 
 from __future__ import annotations
 
 import json
 import math
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from graphveil import validate
+from graphveil.cli.options import (
+    AsJson,
+    Attributes,
+    BatchSize,
+    Delta,
+    K,
+    LevelName,
+    MaxDegree,
+    Method,
+    PublicEdges,
+    Shares,
+    Steps,
+    TableW,
+    Unit,
+    chosen_level,
+    default_epsilon,
+    default_method,
+    parse_delta,
+    parse_named,
+    parse_number,
+)
 from graphveil.errors import InvalidInput
-from graphveil.methods.plans import METHODS, Settings, make_plan
-from graphveil.privacy.facts import PublicFacts, delta_warning
-from graphveil.privacy.levels import Public, describe, level_to_dict, make_level
-from graphveil.privacy.plan import Plan, mechanisms_to_list
+from graphveil.privacy.levels import Public, describe, level_to_dict
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from graphveil.privacy.plan import Plan
 
 
 def plan(
@@ -23,31 +44,31 @@ def plan(
     train_nodes: Annotated[int, typer.Option(help="Number of training nodes.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
     features: Annotated[int, typer.Option(help="Number of features.")] = 0,
-    edges: Annotated[
-        int | None, typer.Option("--public-edges", "--edges", help="A declared bound on the number of stored edges.")
-    ] = None,
+    edges: PublicEdges = None,
     directed: Annotated[bool, typer.Option("--directed/--undirected", help="What the graph declares itself.")] = False,
-    method: Annotated[str, typer.Option(help=f"One of {', '.join(METHODS)}.")] = "dpdgc",
-    level: Annotated[str, typer.Option(help="none, edge, k-neighbor or node.")] = "k-neighbor",
-    k: Annotated[int | None, typer.Option(help="Neighbours that change together (level k-neighbor).")] = None,
-    max_degree: Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")] = None,
-    unit: Annotated[str | None, typer.Option(help="undirected or directed (level edge).")] = None,
-    attributes: Annotated[bool, typer.Option(help="Features and labels are private.")] = True,
-    epsilon: Annotated[float | None, typer.Option(help="Target; the least noise that meets it is found.")] = None,
-    delta: Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")] = "auto",
+    method: Method = None,
+    level: LevelName = "k-neighbor",
+    k: K = None,
+    max_degree: MaxDegree = None,
+    unit: Unit = None,
+    attributes: Attributes = True,
+    epsilon: Annotated[
+        float | None, typer.Option(help="The budget, for which the least noise is searched (default 8; edge: 1).")
+    ] = None,
+    delta: Delta = "auto",
     noise: Annotated[
         list[str] | None, typer.Option(help="Instead of --epsilon: a multiplier for all, or NAME=VALUE for each.")
     ] = None,
-    share: Annotated[list[str] | None, typer.Option(help="NAME=PART: a mechanism's part of mu^2.")] = None,
+    share: Shares = None,
     shared_multiplier: Annotated[
         bool, typer.Option("--shared-multiplier", help="One noise multiplier for all, as in the paper.")
     ] = False,
-    table: Annotated[str, typer.Option(help="DPDGC's W: auto, trained, labels, ...; see docs/choosing.md.")] = "auto",
-    steps: Annotated[int | None, typer.Option(help="Steps of each trained part; by default by epsilon.")] = None,
-    batch_size: Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")] = None,
+    table: TableW = None,
+    steps: Steps = None,
+    batch_size: BatchSize = None,
     hops: Annotated[int, typer.Option(help="GAP's hops.")] = 2,
     layers: Annotated[int, typer.Option(help="DP-SAGE's layers.")] = 1,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Print the mechanisms of a method, their noise and their cost. Needs no data.
 
@@ -57,24 +78,28 @@ def plan(
     The reverse: replace --epsilon 16 by --noise 30, or by --table trained --noise embedding=400 --noise release=2
     --noise head=40.
     """
-    if level == "node" and max_degree is None:
-        raise InvalidInput("max_degree", None, "level node needs a promise on the degree: --max-degree")
+    from graphveil.methods.plans import Settings, make_plan
+    from graphveil.privacy.facts import PublicFacts
+
+    chosen = chosen_level(level, k, max_degree, unit, attributes)
     for field, value in {"hops": hops, "layers": layers}.items():
         validate.count(field, value, most=1000)
+    if epsilon is None and not noise:
+        epsilon = default_epsilon(level)
     made = make_plan(
-        method,
-        make_level(level, k=k, max_degree=max_degree, unit=unit, attributes=attributes),
+        method or default_method(table),
+        chosen,
         PublicFacts(nodes, train_nodes, features, classes, directed, edges),
         epsilon=epsilon,
-        delta=_delta(delta),
+        delta=parse_delta(delta),
         settings=Settings(
             steps=steps,
             batch_size=batch_size,
             hops=hops,
             layers=layers,
-            table=table,
+            table=table or "auto",
             max_degree=max_degree,
-            shares=_named("share", share),
+            shares=parse_named("share", share),
         ),
         noise=_noise(noise),
         shared_multiplier=shared_multiplier,
@@ -89,51 +114,32 @@ def plan(
 
 
 def warn_of_delta(plan: Plan) -> None:
-    """Say on the terminal, beside the output, that delta is large; the certificate says it too."""
-    found = delta_warning(plan.level, plan.facts, plan.delta) if plan.all_mechanisms else None
-    if found is not None:
-        typer.echo(f"WARNING: {found}", err=True)
+    """Warn on stderr of a delta that is large for the number of nodes; the certificate says it too."""
+    from graphveil.privacy.facts import delta_warning
 
-
-def _delta(text: str) -> float | str:
-    if text == "auto":
-        return text
-    return _number("delta", text)
+    warning = delta_warning(plan.level, plan.facts, plan.delta) if plan.all_mechanisms else None
+    if warning is not None:
+        typer.echo(f"WARNING: {warning}", err=True)
 
 
 def _noise(values: list[str] | None) -> float | dict[str, float] | None:
     if not values:
         return None
     if len(values) == 1 and "=" not in values[0]:
-        return _in_range("noise", _number("noise", values[0]))
-    return {name: _in_range(f"noise {name}", value) for name, value in _named("noise", values).items()}
+        return _in_range("noise", parse_number("noise", values[0]))
+    return {name: _in_range(f"noise {name}", value) for name, value in parse_named("noise", values).items()}
 
 
 def _in_range(field: str, noise: float) -> float:
-    """Beyond this range no accountant's arithmetic says anything."""
+    """Outside of this range the accountants' arithmetic overflows."""
     if not 1e-100 <= noise <= 1e100:
         raise InvalidInput(field, noise, "must lie between 1e-100 and 1e100")
     return noise
 
 
-def _named(field: str, values: list[str] | None) -> dict[str, float]:
-    named = {}
-    for value in values or []:
-        name, separator, number = value.partition("=")
-        if not separator:
-            raise InvalidInput(field, value, "must have the form NAME=VALUE")
-        named[name] = _number(f"{field} {name}", number)
-    return named
-
-
-def _number(field: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise InvalidInput(field, text, "must be a number") from None
-
-
 def _to_dict(plan: Plan) -> dict[str, object]:
+    from graphveil.privacy.plan import mechanisms_to_list
+
     shares = {name: share for outcome in reversed(plan.outcomes()) for name, share in outcome.shares().items()}
     finite = math.isfinite(plan.epsilon)
     return {
@@ -153,6 +159,8 @@ def _to_dict(plan: Plan) -> dict[str, object]:
 
 
 def _table(plan: Plan) -> Table:
+    from rich.table import Table
+
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("mechanism", "what", "sensitivity", "noise", "share of mu²"):
         table.add_column(heading)
@@ -164,6 +172,8 @@ def _table(plan: Plan) -> Table:
 
 
 def _show(plan: Plan) -> None:
+    from rich.console import Console
+
     console = Console(highlight=False)
     console.print(f"{plan.method}: {describe(plan.level)}")
     if not plan.all_mechanisms:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphveil.cli.options import Nodes, Root, RunPath, SplitSeed, check_new_file, load_graph, read_names
 from graphveil.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,8 +23,8 @@ FORMATS = ("csv", "json", "parquet")
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="A folder that `graphveil train --out` or `model.save` wrote.")],
-    nodes: Annotated[str | None, typer.Option(help="Nodes with commas between, or a file of them.")] = None,
+    run: RunPath,
+    nodes: Nodes = None,
     every: Annotated[bool, typer.Option("--all", help="All nodes of the training graph.")] = False,
     new: Annotated[Path | None, typer.Option(help="Table of new nodes: id, neighbors, features.")] = None,
     own_links: Annotated[
@@ -33,8 +34,8 @@ def predict(
     graph: Annotated[
         str | None, typer.Option(help="The training graph; gap, dp-sage and sage need it for --new.")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
-    split_seed: Annotated[int, typer.Option(help="Seed of the training graph's random split.")] = 0,
+    root: Root = None,
+    split_seed: SplitSeed = 0,
     form: Annotated[str | None, typer.Option("--format", help="csv, json or parquet (default csv).")] = None,
     out: Annotated[Path | None, typer.Option(help="A new file; otherwise to standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
@@ -52,26 +53,21 @@ def predict(
         for name, value in {"graph": graph, "own_links": own_links, "update": update}.items():
             if value:
                 raise InvalidInput(name, value, "belongs to --new")
-    from graphveil.artifact import load
-    from graphveil.cli.train import _load
-
-    model = load(run)
-    if graph is not None:
-        from_files = Path(graph).exists() or os.sep in graph
-        directed = model.plan_.facts.directed if from_files else None
-        declared = model.fitted_.naming.declared() if Path(graph).is_dir() else {}
-        model = load(run, graph=_load(graph, root, split_seed, directed, **declared))
+    model = _model(run, graph, root, split_seed)
+    naming, facts = model.fitted_.naming, model.plan_.facts
     if new is not None:
         from graphveil.artifact.new_nodes import read_new_nodes
 
-        asked = read_new_nodes(new, model.fitted_.naming, model.plan_.facts)
-        found = model.predict_new(asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update)
+        asked = read_new_nodes(new, naming, facts)
+        probabilities = model.predict_new(
+            asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update
+        )
         names = [name.strip() for name in asked.ids]
     else:
-        places = range(model.plan_.facts.nodes) if every else _places(model, nodes or "")
-        names = [model.fitted_.naming.node(place) for place in places]
-        found = model.predict_proba(list(places))
-    data = _render(model, names, found, form)
+        places = range(facts.nodes) if every else naming.places("nodes", read_names(nodes or ""), facts.nodes)
+        names = [naming.node(place) for place in places]
+        probabilities = model.predict_proba(list(places))
+    data = _render(model, names, probabilities, form)
     if out is None:
         typer.echo(data.decode(), nl=False)
         return
@@ -94,57 +90,55 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
         if form == "parquet":
             raise InvalidInput("out", None, "parquet is not for a terminal; name a file")
         return
-    if out.exists():
-        raise InvalidInput("out", str(out), "exists already")
+    check_new_file(out, run)
     if not out.parent.is_dir():
         raise InvalidInput("out", str(out), "its folder does not exist")
     if not os.access(out.parent, os.W_OK):
         raise InvalidInput("out", str(out), "its folder cannot be written to")
-    if out.resolve().is_relative_to(run.resolve()):
-        raise InvalidInput("out", str(out), "lies in the run, whose files are fixed; choose another place")
 
 
-def _places(model: NodeClassifier, text: str) -> list[int]:
-    return model.fitted_.naming.places("nodes", read_names(text), model.plan_.facts.nodes)
+def _model(run: Path, graph: str | None, root: Path | None, split_seed: int) -> NodeClassifier:
+    """The model of a run, with the training graph if it is given."""
+    from graphveil.artifact import load
+
+    model = load(run)
+    if graph is None:
+        return model
+    from_files = Path(graph).exists() or os.sep in graph
+    directed = model.plan_.facts.directed if from_files else None
+    declared = model.fitted_.naming.declared() if Path(graph).is_dir() else {}
+    return load(run, graph=load_graph(graph, root, split_seed, directed, **declared))
 
 
-def read_names(text: str) -> list[str]:
-    """Nodes of a list, or of a file with one name in each line or with commas between them."""
-    path = Path(text)
-    try:
-        if path.is_file():
-            text = path.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
-        raise InvalidInput("nodes", str(path), f"cannot be read: {error}") from None
-    names = [name.strip() for line in text.splitlines() for name in line.split(",")]
-    names = [name for name in names if name]
-    if not names:
-        raise InvalidInput("nodes", text, "names no node")
-    return names
+def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
+    from graphveil.artifact.predictions import best_classes, csv_head, csv_rows
 
-
-def _render(model: NodeClassifier, names: Sequence[str], found: np.ndarray, form: str) -> bytes:
-    from graphveil.artifact.predictions import best_classes, column_names, csv_head, csv_rows
-
-    best = best_classes(model.fitted_.naming, found)
+    naming, width = model.fitted_.naming, probabilities.shape[1]
+    if form == "csv":
+        return csv_head(naming, width) + csv_rows(naming, names, probabilities)
+    best = best_classes(naming, probabilities)
     if form == "parquet":
-        import pyarrow as pa
-        import pyarrow.parquet
+        return _parquet(model, names, best, probabilities)
+    rows: list[dict[str, Any]] = [
+        {"node": name, "prediction": guess, "probabilities": [float(p) for p in row]}
+        for name, guess, row in zip(names, best, probabilities, strict=True)
+    ]
+    classes = [naming.class_name(index) for index in range(width)]
+    ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
+    return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
 
-        columns = [pa.array(names, pa.string()), pa.array(best, pa.string()), *map(pa.array, found.T)]
-        table = pa.Table.from_arrays(columns, names=column_names(model.fitted_.naming, found.shape[1]))
-        sink = io.BytesIO()
-        pyarrow.parquet.write_table(table, sink)
-        return sink.getvalue()
-    if form == "json":
-        rows: list[dict[str, Any]] = [
-            {"node": name, "prediction": guess, "probabilities": [float(p) for p in row]}
-            for name, guess, row in zip(names, best, found, strict=True)
-        ]
-        classes = [model.fitted_.naming.class_name(index) for index in range(found.shape[1])]
-        ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
-        return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
-    return csv_head(model.fitted_.naming, found.shape[1]) + csv_rows(model.fitted_.naming, names, found)
+
+def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], probabilities: np.ndarray) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    from graphveil.artifact.predictions import column_names
+
+    columns = [pa.array(names, pa.string()), pa.array(best, pa.string()), *map(pa.array, probabilities.T)]
+    table = pa.Table.from_arrays(columns, names=column_names(model.fitted_.naming, probabilities.shape[1]))
+    sink = io.BytesIO()
+    pyarrow.parquet.write_table(table, sink)
+    return sink.getvalue()
 
 
 def _spent(model: NodeClassifier) -> str:

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from graphveil.cli.options import AsJson
+
 
 def report(
     folder: Annotated[Path, typer.Argument(help="Results of bench, in it or below it, or a run of train --out.")],
@@ -17,7 +19,7 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The file, or for png and svg the folder; by default in FOLDER.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a report of results: tables, figures, certificates, commands; one HTML file that needs no network.
 

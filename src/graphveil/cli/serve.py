@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from graphveil.cli.options import RunPath
 from graphveil.errors import GraphveilError, InvalidInput
 
 _NEEDED = ("fastapi", "uvicorn", "httptools")
 
 
 def serve(
-    run: Annotated[Path, typer.Argument(help="A folder that `graphveil train --out` or `model.save` wrote.")],
+    run: RunPath,
     host: Annotated[
         str, typer.Option(help="Address to listen on; anything but loopback needs TLS in front.")
     ] = "127.0.0.1",

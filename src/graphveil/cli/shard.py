@@ -8,7 +8,16 @@ from typing import Annotated
 
 import typer
 
-from graphveil.cli.options import Categories, Classes, Directed
+from graphveil.cli.options import (
+    AsJson,
+    Categories,
+    Classes,
+    Directed,
+    Root,
+    SplitSeed,
+    load_graph,
+    parse_declared,
+)
 
 
 def shard(
@@ -18,20 +27,19 @@ def shard(
     directed: Directed = None,
     classes: Classes = None,
     categories: Categories = None,
-    root: Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")] = None,
-    split_seed: Annotated[int, typer.Option(help="Seed of the random split.")] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    root: Root = None,
+    split_seed: SplitSeed = 0,
+    as_json: AsJson = False,
 ) -> None:
     """Divide a graph into parts for several processes (docs/scale.md says how to write larger ones).
 
     Example: graphveil shard my-graph/ parts/ --parts 16
     """
-    from graphveil.cli.train import _load, declared_words
     from graphveil.distributed.parts import write_parts
 
-    found = _load(graph, root, split_seed, directed, **declared_words(classes, categories))
-    write_parts(found, out, parts)
+    whole = load_graph(graph, root, split_seed, directed, **parse_declared(classes, categories))
+    write_parts(whole, out, parts)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), "parts": parts, "nodes": found.num_nodes, "edges": found.num_edges}))
+        typer.echo(json.dumps({"out": str(out), "parts": parts, "nodes": whole.num_nodes, "edges": whole.num_edges}))
         return
-    typer.echo(f"{found!r}\nwritten to {out}/: graph.json and {parts} parts")
+    typer.echo(f"{whole!r}\nwritten to {out}/: graph.json and {parts} parts")

@@ -11,12 +11,13 @@ from typing import Annotated
 
 import typer
 
+from graphveil.cli.options import Nodes, RunPath, check_new_file, read_names
 from graphveil.errors import InvalidInput
 
 
 def tokens(
-    run: Annotated[Path, typer.Argument(help="A folder that `graphveil train --out` or `model.save` wrote.")],
-    nodes: Annotated[str | None, typer.Option(help="Nodes with commas between, or a file of them.")] = None,
+    run: RunPath,
+    nodes: Nodes = None,
     every: Annotated[bool, typer.Option("--all", help="All nodes.")] = False,
     operator: Annotated[
         bool, typer.Option("--operator", help="The operator's token, which exports everything.")
@@ -35,12 +36,8 @@ def tokens(
     """
     if (nodes is not None) + every + operator != 1:
         raise InvalidInput("nodes", nodes, "give one of --nodes, --all and --operator")
-    if out is not None and out.exists():
-        raise InvalidInput("out", str(out), "exists already")
-    if out is not None and out.resolve().is_relative_to(run.resolve()):
-        raise InvalidInput("out", str(out), "lies in the run, whose files are fixed; choose another place")
+    check_new_file(out, run)
     from graphveil.artifact import load
-    from graphveil.cli.predict import read_names
     from graphveil.serve.predictions import Predictions
     from graphveil.serve.tokens import tokens_of
 
@@ -49,10 +46,12 @@ def tokens(
     for name in names:
         if predictions.place(name) is None:
             raise InvalidInput("nodes", name, "is not a node of this run")
-    found = tokens_of(run, renew=renew)
-    text = found.of_operator() + "\n" if operator else _table({name: found.of_node(name) for name in names}, as_json)
-    if operator and as_json:
-        text = json.dumps({"operator": found.of_operator()}) + "\n"
+    issued = tokens_of(run, renew=renew)
+    if operator:
+        token = issued.of_operator()
+        text = (json.dumps({"operator": token}) if as_json else token) + "\n"
+    else:
+        text = _table({name: issued.of_node(name) for name in names}, as_json)
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -64,9 +63,9 @@ def tokens(
     typer.echo(f"written to {out}: {'1 token' if operator or len(names) == 1 else f'{len(names)} tokens'}")
 
 
-def _table(found: dict[str, str], as_json: bool) -> str:
+def _table(tokens: dict[str, str], as_json: bool) -> str:
     if as_json:
-        return json.dumps(found, indent=2) + "\n"
+        return json.dumps(tokens, indent=2) + "\n"
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([("node", "token"), *found.items()])
+    csv.writer(text, lineterminator="\n").writerows([("node", "token"), *tokens.items()])
     return text.getvalue()

@@ -1,4 +1,4 @@
-"""`torchrun -m graphveil train`: the same command, on as many processes as torchrun starts."""
+"""`torchrun -m graphveil train`: the same command on several processes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Options:
-    """What of the command line is not the model's."""
+    """The options of the command that are not parameters of the model.
+
+    Args:
+        graph: The word that names the graph.
+        load: Loads it, if it is not divided into parts.
+        out: The folder of the run.
+        budget: Epsilon in all, later releases included.
+        checkpoint: The folder that keeps the unfinished fit.
+        every: Steps between two checkpoints as an int, seconds as a float.
+        resume: Whether to go on with the fit in `checkpoint`.
+        as_json: Whether to print JSON.
+        command: The command line without the seed.
+        declares: Whether classes or categories are declared, which parts do by themselves.
+    """
 
     graph: str
     load: Callable[[], Graph]
@@ -48,9 +61,18 @@ class Options:
 
 
 def train_sharded(model: NodeClassifier, options: Options) -> None:
-    """Fit on all processes; the first one prints and writes the result."""
+    """Fit on all processes; the first one prints and writes the result.
+
+    Args:
+        model: The model, not fitted yet.
+        options: The other options.
+
+    Raises:
+        InvalidInput: If the method or an option cannot be used on several processes.
+        JobEnded: If another process ended.
+    """
     if not protects_attributes(model.level):
-        model.dropout = 0.0  # its mask would depend on the number of processes
+        model.dropout = 0.0  # a dropout mask would depend on the number of processes
     check_supported(model)
     check_job()
     model.check_parameters()
@@ -60,9 +82,9 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
         with Group.joined(model.device) as group:
             try:
                 _train(model, options, group)
-            except AlreadySaved as found:
+            except AlreadySaved as saved:
                 if group.rank == 0:
-                    show_saved(found, options.as_json)
+                    show_saved(saved, options.as_json)
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
@@ -116,14 +138,14 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
 
 
 def _other_places(group: Group) -> Iterator[Path]:
-    """Those of the first process, for all."""
+    """The places that the first process would try, on all processes."""
     own = other_places() if group.rank == 0 else iter(())
     while (place := group.object_from_first(next(own, None))) is not None:
         yield place
 
 
 def agree(group: Group, check: Callable[[], None]) -> None:
-    """A check by the first process; what it refuses, all refuse."""
+    """Let the first process check something; if it refuses, all processes raise the same error."""
     refused: InvalidInput | None = None
     if group.rank == 0:
         try:
@@ -155,10 +177,10 @@ def _opened(options: Options, group: Group) -> ShardedCheckpoint:
 
 def _accuracy(model: NodeClassifier, shard: Shard, mask: torch.Tensor, group: Group) -> float | None:
     right = (model.logits_.argmax(1) == shard.labels)[mask]
-    found, of = group.total(torch.tensor([int(right.sum()), len(right)])).tolist()
-    return found / of if of else None
+    correct, total = group.total(torch.tensor([int(right.sum()), len(right)])).tolist()
+    return correct / total if total else None
 
 
 def _peak_memory_mb(group: Group) -> float:
-    """Of the process that has taken most."""
+    """The peak memory of the process that used most."""
     return round(float(group.largest(torch.tensor([peak_memory_mb()], dtype=torch.float64))), 1)

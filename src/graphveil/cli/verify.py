@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from graphveil.cli.options import AsJson, RunPath
+
 
 def verify(
-    run: Annotated[Path, typer.Argument(help="A folder that `graphveil train --out` wrote.")],
-    audits: Annotated[bool, typer.Option(help="Also play the cheap audits.")] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    run: RunPath,
+    audits: Annotated[bool, typer.Option(help="Also run the cheap attacks.")] = True,
+    as_json: AsJson = False,
 ) -> None:
     """Recompute a certificate with both accountants, compare the run's files with it, and audit its mechanisms.
 
@@ -22,14 +23,15 @@ def verify(
     """
     from graphveil.auditing.verify import verify as check
 
-    found = check(run, audits=audits)
+    verification = check(run, audits=audits)
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    elif found.ok:
-        typer.echo(f"{run}: the certificate holds ({len(found.findings)} audits passed)")
-        if found.epsilon_spent is not None:
-            typer.echo(f"spent, with later releases for new nodes: epsilon {found.epsilon_spent:.4g}")
+        typer.echo(json.dumps(verification.to_dict(), indent=2, allow_nan=False))
+    elif verification.ok:
+        typer.echo(f"{run}: the certificate holds ({len(verification.findings)} audits passed)")
+        if verification.epsilon_spent is not None:
+            typer.echo(f"spent, with later releases for new nodes: epsilon {verification.epsilon_spent:.4g}")
     else:
-        typer.echo("\n".join([f"{run}: {len(found.problems)} problems", *(f"  - {p}" for p in found.problems)]))
-    if not found.ok:
+        lines = (f"  - {problem}" for problem in verification.problems)
+        typer.echo("\n".join([f"{run}: {len(verification.problems)} problems", *lines]))
+    if not verification.ok:
         raise typer.Exit(1)
