@@ -44,6 +44,7 @@ def run(quick: bool) -> Section:
         "5,651 rows of 745 features, dense": _dense(5651, 745),
         "15,000 rows of 200 features, dense": _dense(15_000, 200),
         "2,031 rows of 1,433 features, sparse": _sparse(2031, 1433, 18),
+        "15,000 rows of 3,000 features, sparse": _sparse(15_000, 3000, 30),
         "30,000 rows of 8,415 features, sparse": _sparse(30_000, 8415, 33),
     }
     for name, rows in cases.items():

@@ -119,20 +119,6 @@ def expected_of(matrix, table):
     return torch.from_numpy(matrix.toarray()).double().T @ table.double()
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 85, 130])
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_compiled_sums_of_any_width(width, index):
-    if sums.compiled_library() is None:
-        pytest.skip("sums.c is not built")
-    matrix = sp.csr_array(sp.random(50, 40, 0.2, random_state=1, format="csr", dtype=np.float32))
-    starts, columns = (torch.from_numpy(each.astype(index)) for each in (matrix.indptr, matrix.indices))
-    table = torch.randint(-1000, 1000, (40, width)).float()
-    some = torch.randint(1, 9, (2 * matrix.nnz,)).float()
-    for values in (None, some[::2].contiguous(), some[::2]):  # the last has gaps between its numbers
-        found = sums.row_sums(starts, columns, values, table)
-        assert torch.equal(found, sums._by_torch(starts, columns, values, table))
-
-
 class Net(nn.Module):
     def __init__(self, first):
         super().__init__()

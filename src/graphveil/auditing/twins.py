@@ -22,8 +22,9 @@ import torch
 from graphveil.auditing.subject import Subject, as_released, held_at
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
-from graphveil.execution.exact import Arithmetic, Scratch
+from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import Rows, SparseRows
+from graphveil.execution.sums import Factor
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.mlp import MLP
@@ -177,9 +178,11 @@ class Float32Sums(Arithmetic):
     def transposed_product(self, rows: SparseRows, table: torch.Tensor) -> torch.Tensor:
         return rows.transposed_times(table).double()
 
-    def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, scratch: Scratch) -> None:
-        del scratch
-        total += outputs.T @ inputs.float()
+    def add_outer(self, total: torch.Tensor, outputs: Factor, inputs: Factor, bias: torch.Tensor | None = None) -> None:
+        rounded = outputs.rounded()
+        total += rounded.T @ inputs.rounded()
+        if bias is not None:
+            bias += self.total(rounded)
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         return rows.sum(0).double()

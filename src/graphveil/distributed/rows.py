@@ -13,6 +13,7 @@ from graphveil.distributed.layout import Layout
 from graphveil.distributed.memory import give_back
 from graphveil.distributed.source import RowShard
 from graphveil.execution.sparse_rows import Product, SparseLinear, SparseRows, TransposedSums
+from graphveil.execution.sums import Factor
 
 # Rows of all processes together that are exchanged at a time: at width 64, 8 MiB sent and as much received.
 ROWS_AT_ONCE = 2**15
@@ -148,14 +149,16 @@ class ExchangedSums(TransposedSums):
     def __init__(self) -> None:
         self._fresh = True
 
-    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
+    def add(self, rows: SparseRows, outputs: Factor) -> torch.Tensor:
         assert isinstance(rows, Batch)
+        scaled = outputs.rounded()
         if self._fresh and not hasattr(self, "_sum"):
             self._sum = torch.zeros(rows.shape[1], scaled.shape[1], dtype=torch.float64, device=scaled.device)
         elif self._fresh:
             self._sum.zero_()
         self._fresh = False
         rows.add_transposed(scaled, self._sum)
+        return scaled
 
     def weight_sum(self) -> torch.Tensor:
         self._fresh = True

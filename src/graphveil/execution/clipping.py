@@ -11,45 +11,37 @@ What row i adds to the sum depends on row i alone and is computed in float32. It
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from graphveil.errors import InvalidInput
-from graphveil.execution.exact import EXACT, INWARD, Arithmetic, Scratch, input_scales, on_steps
+from graphveil.execution.exact import EXACT, INWARD, Arithmetic
+from graphveil.execution.recording import Call, Layer, recorded_pass
 from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, TransposedSums
+from graphveil.execution.sums import ByRow, Factor
 from graphveil.privacy.lattice import GradientLattice
 
-Layer = nn.Linear | SparseLinear
-
-# How many numbers of constant inputs are cached in float64: 256 MiB.
-_KEPT_IN_DOUBLE = 2**25
-
-
-@dataclass(frozen=True)
-class _Call:
-    layer: Layer
-    rows: Rows
-    output: torch.Tensor
+# Longer inputs of a layer count as zero: their factors would leave the range of float32.
+_LONGEST_INPUT = 2.0**60
 
 
 @dataclass(frozen=True)
 class _Input:
     """A layer's input, each row on its own lattice; `scales` are the s of `GradientLattice`.
 
-    `lengths` are the norms of (a, 1) before rounding; `usable` says which rows take part.
+    `lengths` are the norms of (a, 1) before rounding; `usable` says which rows take part, and `counted` which of them
+    do in the gradient of the bias, whose input is 1: 1 is on the lattice unless the row is very long.
     """
 
-    rows: Rows
+    rows: SparseRows | Factor
     lengths: torch.Tensor
     scales: torch.Tensor
     usable: torch.Tensor
+    counted: torch.Tensor | None  # None: all
 
 
 class ClippedSums:
@@ -71,8 +63,6 @@ class ClippedSums:
         self._model, self._clip, self._arithmetic = model, clip, arithmetic
         self.lattice = GradientLattice(clip, max(1, most_rows))
         self._inputs = WeakIdKeyDictionary()
-        self._room = _KEPT_IN_DOUBLE
-        self._scratch = Scratch()
         self._sparse: dict[Layer, TransposedSums] = {}
 
     @torch.no_grad()
@@ -87,11 +77,12 @@ class ClippedSums:
         """
         sums = self._zeros()
         for call, taken, outputs in self._clipped(row_losses):
-            self._add_bias(sums, call.layer, taken, outputs)
             if isinstance(taken.rows, SparseRows):
-                sums[id(call.layer.weight)] = self._arithmetic.transposed_product(taken.rows, outputs)
+                rounded = outputs.rounded()
+                sums[id(call.layer.weight)] = self._arithmetic.transposed_product(taken.rows, rounded)
+                self._add_bias(sums, call.layer, taken, rounded)
             else:
-                self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows, self._scratch)
+                self._add_dense(sums, call.layer, taken, outputs)
         return list(sums.values())
 
     @torch.no_grad()
@@ -113,13 +104,13 @@ class ClippedSums:
         sums = self._zeros()
         for block in blocks:
             for call, taken, outputs in self._clipped(partial(row_losses, block)):
-                self._add_bias(sums, call.layer, taken, outputs)
                 if isinstance(taken.rows, SparseRows):
                     if call.layer not in self._sparse:
                         self._sparse[call.layer] = taken.rows.transposed_sums(self._arithmetic.product)
-                    self._sparse[call.layer].add(taken.rows, outputs)
+                    rounded = self._sparse[call.layer].add(taken.rows, outputs)
+                    self._add_bias(sums, call.layer, taken, rounded)
                 else:
-                    self._arithmetic.add_outer(sums[id(call.layer.weight)], outputs, taken.rows, self._scratch)
+                    self._add_dense(sums, call.layer, taken, outputs)
         for layer, sparse in self._sparse.items():
             sums[id(layer.weight)] = sparse.weight_sum()
         return list(sums.values())
@@ -133,40 +124,36 @@ class ClippedSums:
             for each in trainable
         }
 
-    def _add_bias(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, outputs: torch.Tensor) -> None:
-        """Add the gradient of a layer's bias, whose input is 1.
+    def _add_dense(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, outputs: Factor) -> None:
+        assert isinstance(taken.rows, Factor)
+        together = layer.bias is not None and taken.counted is None
+        bias = sums[id(layer.bias)] if together else None
+        self._arithmetic.add_outer(sums[id(layer.weight)], outputs, taken.rows, bias)
+        if not together:
+            self._add_bias(sums, layer, taken, outputs.rounded())
 
-        1 is on the lattice of the inputs unless the row is very long; such a row adds nothing to the bias.
-        """
-        if layer.bias is None:
-            return
-        counted = taken.scales <= 2.0**self.lattice.input_bits
-        if not bool(counted.all()):
-            outputs = outputs * counted[:, None]
-        sums[id(layer.bias)] += self._arithmetic.total(outputs)
+    def _add_bias(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, rounded: torch.Tensor) -> None:
+        if layer.bias is not None:
+            counted = rounded if taken.counted is None else rounded * taken.counted[:, None]
+            sums[id(layer.bias)] += self._arithmetic.total(counted)
 
-    def _clipped(self, row_losses: Callable[[], torch.Tensor]) -> list[tuple[_Call, _Input, torch.Tensor]]:
+    def _clipped(self, row_losses: Callable[[], torch.Tensor]) -> list[tuple[Call, _Input, Factor]]:
         """Each layer's call, its input and the gradients of its outputs, both on their lattices.
 
         The gradients are scaled so that each row's whole gradient has norm at most `clip`.
         """
-        with torch.enable_grad():
-            with _recorded(self._model) as calls:
-                losses = row_losses()
-            gradients = torch.autograd.grad(losses.sum(), [call.output for call in calls])
+        calls, losses = recorded_pass(self._model, row_losses)
         taken = [self._taken(call.rows) for call in calls]
         squared = torch.zeros_like(losses, dtype=torch.float64)
         usable = torch.ones_like(losses, dtype=torch.bool)
-        for each, gradient in zip(taken, gradients, strict=True):
-            squared += (self._arithmetic.lengths(gradient) * each.lengths).square_()
+        for each, call in zip(taken, calls, strict=True):
+            squared += (self._arithmetic.lengths(call.gradient) * each.lengths).square_()
             usable &= each.usable
         usable &= squared.isfinite()
         scale = (self._clip * INWARD / squared.sqrt_().clamp_min_(1e-300)).clamp_(max=1.0)
-        # Nobody else reads a gradient, unless two layers share it: new memory costs more than the rounding.
-        places = [gradient.data_ptr() for gradient in gradients]
         return [
-            (call, each, self._outputs(each, gradient, scale, usable, in_place=places.count(gradient.data_ptr()) == 1))
-            for call, each, gradient in zip(calls, taken, gradients, strict=True)
+            (call, each, self._outputs(each, call.gradient, scale, usable))
+            for call, each in zip(calls, taken, strict=True)
         ]
 
     def _taken(self, rows: Rows) -> _Input:
@@ -178,63 +165,37 @@ class ClippedSums:
         bits = self.lattice.input_bits
         plain = rows if isinstance(rows, SparseRows) else rows.detach()
         lengths = (self._arithmetic.lengths(plain).square_() + 1).sqrt_()
-        scales, usable = input_scales(lengths)
-        if isinstance(rows, SparseRows):
-            if rows.binary:  # rounding towards zero leaves 1 as it is, or makes it 0
-                usable &= scales <= 2.0**bits
-                taken = _Input(rows, lengths, scales, usable)
+        usable = lengths <= _LONGEST_INPUT  # False for NaN
+        scales = _power_above(torch.where(usable, lengths, 1.0))
+        one_is_on_it = scales <= 2.0**bits
+        counted = None if bool(one_is_on_it.all()) else one_is_on_it
+        lattice: SparseRows | Factor
+        if isinstance(plain, SparseRows):
+            lattice = plain
+            if plain.binary:  # rounding towards zero leaves 1 as it is, or makes it 0
+                usable = usable & one_is_on_it
             else:
-                taken = _Input(rows.rounded(scales * 2.0**-bits, usable), lengths, scales, usable)
+                lattice = plain.rounded(scales * 2.0**-bits, usable)
         else:
-            rounded = _without(on_steps(rows.detach(), scales * 2.0**-bits), usable)
-            if constant and rounded.numel() <= self._room:  # convert once instead of at every step
-                self._room -= rounded.numel()
-                rounded = rounded.double()
-            taken = _Input(rounded, lengths, scales, usable)
+            steps = scales * 2.0**-bits
+            lattice = Factor(plain, _by_row(steps, 1 / steps, usable))
+            lattice = Factor(lattice.rounded()) if constant else lattice
+        taken = _Input(lattice, lengths, scales, usable, counted)
         if constant:
             self._inputs[rows] = taken
         return taken
 
-    def _outputs(
-        self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor, *, in_place: bool
-    ) -> torch.Tensor:
+    def _outputs(self, taken: _Input, gradient: torch.Tensor, scale: torch.Tensor, usable: torch.Tensor) -> Factor:
         steps = self.lattice.step * 2.0**self.lattice.input_bits / taken.scales
-        rounded = on_steps(gradient, steps, scale, in_place=in_place)
-        return _without(rounded, usable & (scale / steps).float().isfinite())
+        return Factor(gradient, _by_row(steps, scale / steps, usable))
 
 
-def _without(rows: torch.Tensor, usable: torch.Tensor) -> torch.Tensor:
-    """Rows that take no part become zero."""
-    return rows if bool(usable.all()) else torch.where(usable[:, None], rows, 0.0)
+def _by_row(steps: torch.Tensor, factors: torch.Tensor, usable: torch.Tensor) -> ByRow:
+    """Rounding to multiples of `steps` after division by them; rows that are not usable become zero."""
+    factors = factors.float()
+    return ByRow(torch.where(usable & factors.isfinite(), factors, 0.0), steps.float())
 
 
-@contextmanager
-def _recorded(model: nn.Module) -> Iterator[list[_Call]]:
-    """Collects each linear layer's input and output during a pass.
-
-    Parameters need no gradients meanwhile, so that the backward pass computes those of outputs alone. At the end each
-    trainable parameter must have been seen exactly once, or its norm would be missing from the clipping.
-    """
-    calls: list[_Call] = []
-
-    def record(layer: Any, inputs: tuple[Rows, ...], output: torch.Tensor) -> torch.Tensor:
-        output = output if output.requires_grad else output.detach().requires_grad_()
-        calls.append(_Call(layer, inputs[0], output))
-        return output
-
-    layers = [layer for layer in model.modules() if isinstance(layer, nn.Linear | SparseLinear)]
-    handles = [layer.register_forward_hook(record) for layer in layers]
-    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    for parameter in trainable.values():
-        parameter.requires_grad_(False)
-    try:
-        yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
-        for parameter in trainable.values():
-            parameter.requires_grad_()
-    seen = [id(parameter) for call in calls for parameter in call.layer.parameters()]
-    for name, parameter in trainable.items():
-        if seen.count(id(parameter)) != 1:
-            raise InvalidInput("model", name, f"is used {seen.count(id(parameter))} times in a pass instead of once")
+def _power_above(numbers: torch.Tensor) -> torch.Tensor:
+    """The least power of two above each of these float64 numbers, which are at least 1: the next exponent."""
+    return (numbers.view(torch.int64) >> 52).add_(1).bitwise_left_shift_(52).view(torch.float64)

@@ -11,33 +11,13 @@ from __future__ import annotations
 import torch
 
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.execution.sums import column_sums, rounded_rows, row_lengths
+from graphveil.execution.sums import ByRow, Factor, add_outer, column_sums, row_lengths
 from graphveil.privacy.lattice import table_step
 
 # A row is shortened to a little less than its bound, which covers the rounding of its length and of the scaling.
 INWARD = 1 - 1e-6
-# Rows of a table, or of a layer's input, that are converted to float64 at a time.
-_ROWS_AT_ONCE = 2**11
-# Longer inputs of a layer, and longer or shorter rows of a table, count as zero: their factors would leave the range of
-# float32.
-_LONGEST_INPUT = 2.0**60
+# Longer or shorter rows of a table count as zero: their factors would leave the range of float32.
 _SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
-
-
-class Scratch:
-    """Memory for a few rows in float64, kept between calls: new memory costs more than the conversion."""
-
-    def __init__(self) -> None:
-        self._kept: dict[tuple[str, int], torch.Tensor] = {}
-
-    def double(self, name: str, rows: torch.Tensor) -> torch.Tensor:
-        """These rows in float64; valid until the next call with this name."""
-        if rows.dtype == torch.float64:
-            return rows
-        key = name, rows.shape[1]
-        if key not in self._kept:
-            self._kept[key] = torch.empty(_ROWS_AT_ONCE, rows.shape[1], dtype=torch.float64, device=rows.device)
-        return self._kept[key][: len(rows)].copy_(rows)
 
 
 class Arithmetic:
@@ -74,8 +54,8 @@ class Arithmetic:
         lengths = self.lengths(rows)
         usable = (lengths <= _LONGEST_ROW) & (lengths >= _SHORTEST_ROW)
         factors = norm / (lengths if stretch else lengths.clamp_min(norm)) / step
-        rounded = rounded_rows(rows.float(), factors.float(), torch.full_like(lengths, step, dtype=torch.float32))
-        return rounded if bool(usable.all()) else torch.where(usable[:, None], rounded, 0.0)
+        steps = torch.full_like(lengths, step, dtype=torch.float32)
+        return Factor(rows.float(), ByRow(torch.where(usable, factors, 0.0).float(), steps)).rounded()
 
     def product(self, rows: SparseRows, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """rows @ table in float64, for entries and a table on a lattice."""
@@ -85,10 +65,9 @@ class Arithmetic:
         """rows^T @ table in float64, likewise."""
         return rows.exact_transposed_times(table)
 
-    def add_outer(self, total: torch.Tensor, outputs: torch.Tensor, inputs: torch.Tensor, scratch: Scratch) -> None:
-        """Add outputs^T @ inputs to `total`, for factors on a `lattice.GradientLattice`."""
-        for some, others in zip(outputs.split(_ROWS_AT_ONCE), inputs.split(_ROWS_AT_ONCE), strict=True):
-            total.addmm_(scratch.double("outputs", some).T, scratch.double("inputs", others))
+    def add_outer(self, total: torch.Tensor, outputs: Factor, inputs: Factor, bias: torch.Tensor | None = None) -> None:
+        """Add the sum of outputs[r] inputs[r]^T to `total` and that of outputs[r] to `bias`; both are on lattices."""
+        add_outer(total, outputs, inputs, bias)
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         """The sum of rows that are on a lattice."""
@@ -96,22 +75,3 @@ class Arithmetic:
 
 
 EXACT = Arithmetic()
-
-
-def input_scales(lengths: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """For inputs of these lengths: the s of `lattice.GradientLattice`, and whether the row takes part.
-
-    Args:
-        lengths: of (a, 1), in float64.
-    """
-    usable = lengths <= _LONGEST_INPUT  # False for NaN
-    _, exponents = torch.frexp(torch.where(usable, lengths, 1.0))
-    return torch.ldexp(torch.ones_like(lengths), exponents), usable
-
-
-def on_steps(
-    rows: torch.Tensor, steps: torch.Tensor, scales: torch.Tensor | None = None, *, in_place: bool = False
-) -> torch.Tensor:
-    """float32 rows, each rounded towards zero to multiples of its own step, a power of two; after scaling, if asked."""
-    factors = 1 / steps if scales is None else scales / steps
-    return rounded_rows(rows, factors.float(), steps.float(), in_place=in_place)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution.rowwise import Linear
-from graphveil.execution.sums import row_sums
+from graphveil.execution.sums import Factor, row_sums
 
 # Rows times a table, in float64, into the third argument or into a new tensor.
 Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tensor]
@@ -160,13 +160,15 @@ class TransposedSums:
         self._next = 0
         self._transposed: SparseRows | None = None
 
-    def add(self, rows: SparseRows, scaled: torch.Tensor) -> None:
+    def add(self, rows: SparseRows, outputs: Factor) -> torch.Tensor:
+        """The output gradients of a block, which are returned on their lattice."""
         if self._transposed is None:
             self._rows.append(rows)
-            self._scaled.append(scaled)
-            return
-        self._outputs[self._next : self._next + len(rows)] = scaled
+            self._scaled.append(outputs.rounded())
+            return self._scaled[-1]
+        place = self._outputs[self._next : self._next + len(rows)]
         self._next += len(rows)
+        return outputs.rounded(place)
 
     def weight_sum(self) -> torch.Tensor:
         """The gradient of the layer's weight, in float64; the next step may overwrite it."""

@@ -1,4 +1,4 @@
-"""Rounding rows to lattices, and sums of table rows in float64: in C (`sums.c`) where it was built, else in torch.
+"""Rounding rows to lattices, and sums in float64: in C (`sums.c`) where it was built, else in torch.
 
 Sums are exact for terms on a lattice (`graphveil.execution.exact`), so both implementations give the same bits.
 """
@@ -9,47 +9,167 @@ import ctypes
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from itertools import pairwise
+from typing import TypeVar
 
 import torch
 
+Result = TypeVar("Result")
+
 # The least number of entries to add, or of numbers to round, for a further thread.
 _WORTH_A_THREAD = 50_000
+# Rows that torch multiplies at a time in float64, and rows that `sums.c` does.
+_ROWS_AT_ONCE, _BLOCK = 2**11, 64
+
+
+@dataclass(frozen=True)
+class ByRow:
+    """Row r times factors[r], rounded towards zero to an integer, times steps[r]; all in float32.
+
+    Steps are powers of two. A factor of 0 makes the row zero, whatever is in it.
+    """
+
+    factors: torch.Tensor
+    steps: torch.Tensor
+
+
+@dataclass(frozen=True)
+class ByColumn:
+    """The nearest multiple of each column's step; shifts are 1.5 * 2^52 steps, in float64."""
+
+    shifts: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Factor:
+    """float32 rows of outer products, and how they are rounded to their lattice; None: they are on it."""
+
+    rows: torch.Tensor
+    rounding: ByRow | ByColumn | None = None
+
+    def rounded(self, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The rows on their lattice, in float32: in `out`, which may be the rows themselves, or in a new tensor."""
+        if self.rounding is None:
+            return self.rows if out is None else out.copy_(self.rows)
+        library = _library_for(self.rows)
+        if library is None:
+            found = self._rounded_by_torch()
+            return found if out is None else out.copy_(found)
+        given = _CFactor.of(self)
+        out = torch.empty(self.rows.shape) if out is None else out
+        assert out.is_contiguous()
+        assert out.shape == self.rows.shape
+        _together(lambda *piece: library.graphveil_round(given, *piece, out.data_ptr()), _cuts(out))
+        return out
+
+    def _rounded_by_torch(self) -> torch.Tensor:
+        if isinstance(self.rounding, ByRow):
+            factors, steps = self.rounding.factors[:, None], self.rounding.steps[:, None]
+            scaled = self.rows * factors
+            rounded = scaled.abs().floor_().copysign_(scaled).mul_(steps)
+            return torch.where(factors == 0, 0.0, rounded)
+        assert self.rounding is not None
+        return (self.rows.double() + self.rounding.shifts).sub_(self.rounding.shifts).float()
+
+
+class _CFactor(ctypes.Structure):
+    """A `Factor` as `sums.c` reads it; it keeps alive what it points at."""
+
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("width", ctypes.c_size_t),
+        ("factors", ctypes.c_void_p),
+        ("steps", ctypes.c_void_p),
+        ("shifts", ctypes.c_void_p),
+    )
+
+    @classmethod
+    def of(cls, factor: Factor) -> _CFactor:
+        rows, rounding = factor.rows.contiguous(), factor.rounding
+        count, width = rows.shape
+        assert rows.dtype == torch.float32
+        factors = steps = shifts = None
+        if isinstance(rounding, ByRow):
+            factors, steps = rounding.factors.contiguous(), rounding.steps.contiguous()
+            assert factors.dtype == steps.dtype == torch.float32
+            assert factors.shape == steps.shape == (count,)
+        elif rounding is not None:
+            shifts = rounding.shifts.contiguous()
+            assert shifts.dtype == torch.float64
+            assert shifts.shape == (width,)
+        made = cls(rows.data_ptr(), width, _place(factors), _place(steps), _place(shifts))
+        made.kept = rows, factors, steps, shifts
+        return made
+
+
+def _place(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def add_outer(total: torch.Tensor, outputs: Factor, inputs: Factor, bias: torch.Tensor | None = None) -> None:
+    """Add the sum over rows of outputs[r] inputs[r]^T to `total`, and that of outputs[r] to `bias`, in float64."""
+    assert len(outputs.rows) == len(inputs.rows)
+    library = _library_for(outputs.rows, inputs.rows)
+    if library is None:
+        for some, others in zip(*(each.rounded().split(_ROWS_AT_ONCE) for each in (outputs, inputs)), strict=True):
+            total.addmm_(some.double().T, others.double())
+            if bias is not None:
+                bias += some.sum(0, dtype=torch.float64)
+        return
+    left, right = _CFactor.of(outputs), _CFactor.of(inputs)
+
+    def some_rows(first: int, last: int) -> tuple[torch.Tensor, torch.Tensor]:
+        packed = torch.empty(_BLOCK * (left.width + 8), dtype=torch.float64)
+        sums = torch.zeros(left.width, right.width, dtype=torch.float64), torch.zeros(left.width, dtype=torch.float64)
+        library.graphveil_add_outer(left, right, first, last, packed.data_ptr(), *(each.data_ptr() for each in sums))
+        return sums
+
+    for weights, biases in _together(some_rows, _cuts(outputs.rows)):
+        total += weights
+        if bias is not None:
+            bias += biases
 
 
 def row_lengths(rows: torch.Tensor) -> torch.Tensor:
     """The norm of each row of a float32 or float64 tensor, in float64."""
-    library = compiled_library() if rows.device.type == "cpu" and rows.dtype == torch.float32 else None
+    library = _library_for(rows) if rows.dtype == torch.float32 else None
     if library is None:
         return torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
     rows = rows.contiguous()
     out = torch.empty(len(rows), dtype=torch.float64)
     where = rows.data_ptr(), rows.shape[1]
-    _together(lambda first, last: library.graphveil_row_squares(*where, first, last, out.data_ptr()), _cuts(rows))
+    _together(lambda *piece: library.graphveil_row_squares(*where, *piece, out.data_ptr()), _cuts(rows))
     return out.sqrt_()
 
 
-def rounded_rows(
-    rows: torch.Tensor, factors: torch.Tensor, steps: torch.Tensor, *, in_place: bool = False
-) -> torch.Tensor:
-    """Row r of the result is row r times factors[r], rounded towards zero to an integer, times steps[r].
-
-    All in float32; steps are powers of two. With `in_place` the rows may be overwritten.
-    """
-    assert rows.dtype == factors.dtype == steps.dtype == torch.float32
-    library = compiled_library() if rows.device.type == "cpu" else None
+def column_largest(rows: torch.Tensor) -> torch.Tensor:
+    """The largest size in each column of a float32 tensor; 0 without any rows."""
+    library = _library_for(rows)
     if library is None:
-        scaled = rows * factors[:, None]
-        return scaled.abs().floor_().copysign_(scaled).mul_(steps[:, None])
-    rows, factors, steps = rows.contiguous(), factors.contiguous(), steps.contiguous()
-    assert factors.shape == steps.shape == (len(rows),)
-    out = rows if in_place else torch.empty_like(rows)
-    width = rows.shape[1]
-    where = rows.data_ptr(), factors.data_ptr(), steps.data_ptr(), width
-    _together(lambda first, last: library.graphveil_round_rows(*where, first, last, out.data_ptr()), _cuts(rows))
-    return out
+        return rows.abs().amax(0) if len(rows) else rows.new_zeros(rows.shape[1])
+    return torch.stack(_by_columns(library.graphveil_column_largest, rows, torch.float32)).amax(0)
+
+
+def column_sums(rows: torch.Tensor) -> torch.Tensor:
+    """The sum of all rows of a float32 tensor, in float64."""
+    library = _library_for(rows)
+    if library is None:
+        return rows.sum(0, dtype=torch.float64)
+    return torch.stack(_by_columns(library.graphveil_column_sums, rows, torch.float64)).sum(0)
+
+
+def _by_columns(run: Callable[..., None], rows: torch.Tensor, dtype: torch.dtype) -> list[torch.Tensor]:
+    rows = rows.contiguous()
+
+    def some_rows(first: int, last: int) -> torch.Tensor:
+        out = torch.zeros(rows.shape[1], dtype=dtype)
+        run(rows.data_ptr(), rows.shape[1], first, last, out.data_ptr())
+        return out
+
+    return _together(some_rows, _cuts(rows))
 
 
 def row_sums(
@@ -72,19 +192,12 @@ def row_sums(
     rows = len(starts) - 1
     if out is None:
         out = torch.empty(rows, table.shape[1], dtype=torch.float64, device=table.device)
-    library = compiled_library() if table.device.type == "cpu" else None
+    library = _library_for(table)
     if library is None:
         return out.copy_(_by_torch(starts, columns, values, table))
     entries = None if values is None else values.contiguous()
     _by_library(library, starts.contiguous(), columns.contiguous(), entries, table.contiguous(), out)
     return out
-
-
-def column_sums(rows: torch.Tensor) -> torch.Tensor:
-    """The sum of all rows of a float32 tensor, in float64."""
-    everyone = torch.arange(len(rows), dtype=torch.int32, device=rows.device)
-    starts = torch.tensor([0, len(rows)], dtype=torch.int32, device=rows.device)
-    return row_sums(starts, everyone, None, rows)[0]
 
 
 def _by_torch(
@@ -135,14 +248,14 @@ def _cuts(rows: torch.Tensor) -> list[int]:
     return [len(rows) * part // threads for part in range(threads + 1)]
 
 
-def _together(work: Callable[[int, int], None], cuts: Sequence[int]) -> None:
-    """Call `work` on each piece between two cuts, on several threads; the first piece on this one."""
+def _together(work: Callable[[int, int], Result], cuts: Sequence[int]) -> list[Result]:
+    """The results of `work` on each piece between two cuts, on several threads; the first piece on this one."""
     helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
     try:
-        work(cuts[0], cuts[1])
+        first = work(cuts[0], cuts[1])
     finally:
-        for helper in helping:
-            helper.result()
+        others = [helper.result() for helper in helping]
+    return [first, *others]
 
 
 @cache
@@ -153,15 +266,24 @@ def _helpers(threads: int) -> ThreadPoolExecutor:
 def load(path: str) -> ctypes.CDLL:
     """`sums.c` as a shared library, with the types of its functions."""
     library = ctypes.CDLL(path)
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    library.graphveil_row_squares.argtypes = (pointer, size, size, size, pointer)
-    library.graphveil_row_squares.restype = None
-    library.graphveil_round_rows.argtypes = (pointer, pointer, pointer, size, size, size, pointer)
-    library.graphveil_round_rows.restype = None
-    for run in (library.graphveil_row_sums_32, library.graphveil_row_sums_64):
-        run.argtypes = (pointer, pointer, pointer, pointer, size, size, size, pointer)
-        run.restype = None
+    pointer, size, factor = ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(_CFactor)
+    for name, parameters in {
+        "row_squares": (pointer, size, size, size, pointer),
+        "round": (factor, size, size, pointer),
+        "column_largest": (pointer, size, size, size, pointer),
+        "column_sums": (pointer, size, size, size, pointer),
+        "row_sums_32": (pointer, pointer, pointer, pointer, size, size, size, pointer),
+        "row_sums_64": (pointer, pointer, pointer, pointer, size, size, size, pointer),
+        "add_outer": (factor, factor, size, size, pointer, pointer, pointer),
+    }.items():
+        function = getattr(library, f"graphveil_{name}")
+        function.argtypes, function.restype = parameters, None
     return library
+
+
+def _library_for(*tensors: torch.Tensor) -> ctypes.CDLL | None:
+    """The compiled library, for tensors in the memory of the processor."""
+    return compiled_library() if all(tensor.device.type == "cpu" for tensor in tensors) else None
 
 
 @cache
