@@ -19,7 +19,7 @@ from graphveil.auditing.scores import Scores, toss
 from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
-from graphveil.methods.plans import make_plan
+from graphveil.methods.spending import make_plan
 from graphveil.privacy.accounting import Gaussian, compose
 from graphveil.privacy.facts import PublicFacts
 

@@ -10,7 +10,7 @@ from graphveil.auditing.mechanism import play
 from graphveil.auditing.run import audit_mechanisms
 from graphveil.auditing.subject import KIND, Subject, held_at
 from graphveil.execution import Ledger
-from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.spending import Settings, make_plan
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.mechanisms import GaussianRelease
 from support.alarms import expected_false_alarms

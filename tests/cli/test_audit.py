@@ -15,7 +15,7 @@ from graphveil.cli import app
 from graphveil.errors import InvalidInput
 from graphveil.graph import csbm, write_graph
 from graphveil.methods import method_class
-from graphveil.methods.plans import make_plan
+from graphveil.methods.spending import make_plan
 from graphveil.privacy.certificate import Certificate
 
 RUNNER = CliRunner()

@@ -98,7 +98,7 @@ def test_more_than_the_memory(refused, monkeypatch):
     def allocate(*_, **__):
         return bytearray(2**62)
 
-    monkeypatch.setattr("graphveil.methods.plans.make_plan", allocate)
+    monkeypatch.setattr("graphveil.methods.spending.make_plan", allocate)
     refused(*FOR, message="error: not enough memory")
 
 

@@ -9,8 +9,8 @@ import pytest
 import graphveil as gv
 from graphveil import accounting
 from graphveil.auditing import audit
-from graphveil.methods import CLASSES
-from graphveil.methods.plans import make_plan
+from graphveil.methods import METHODS
+from graphveil.methods.spending import make_plan
 
 MODEL = ("fit", "plan", "save", "predict", "predict_proba", "predict_on", "predict_new", "score", "set_params")
 GRAPH = ("from_edge_index", "from_pyg", "from_scipy", "from_networkx", "with_split")
@@ -36,7 +36,7 @@ def explained(text: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("name", CLASSES)
+@pytest.mark.parametrize("name", [method.class_name for method in METHODS.values()])
 def test_help_explains_each_parameter_of_a_method_once(name):
     cls = getattr(gv, name)
     fields = {field.name for field in dataclasses.fields(cls)}

@@ -8,7 +8,7 @@ from scipy import stats
 
 from graphveil.execution import Ledger
 from graphveil.execution.edges import _bit_of, _graph_of, chosen_bits, randomized_edges
-from graphveil.methods.plans import make_plan
+from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge

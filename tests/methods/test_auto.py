@@ -12,7 +12,7 @@ import graphveil as gv
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import PublicFacts

@@ -9,8 +9,8 @@ from scipy.special import ndtr
 
 import graphveil as gv
 from graphveil.methods.choice import exact_sums, neighbors_pay, shaken
-from graphveil.methods.plans import make_plan
 from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
+from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import neighbor_margin_units
 

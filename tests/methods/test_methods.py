@@ -10,7 +10,8 @@ import torch
 import graphveil as gv
 from graphveil.execution.sparse_rows import SparseLinear
 from graphveil.graph import Graph, csbm
-from graphveil.methods import CLASSES, method_class
+from graphveil.methods import method_class
+from graphveil.methods.registry import METHODS as REGISTERED
 from support.method_levels import LEVELS, SUPPORTED
 
 METHODS = list(SUPPORTED)
@@ -94,7 +95,7 @@ def test_a_private_model_learns():
     assert score > 0.95
 
 
-@pytest.mark.parametrize("name", list(CLASSES))
+@pytest.mark.parametrize("name", [method.class_name for method in REGISTERED.values()])
 def test_parameters_in_the_way_of_scikit_learn(name):
     cls = getattr(gv, name)
     model = cls(gv.KNeighbor(2), epsilon=3.0, seed=4)
@@ -107,7 +108,7 @@ def test_parameters_in_the_way_of_scikit_learn(name):
         model.set_params(nonsense=1)
 
 
-@pytest.mark.parametrize("name", list(CLASSES))
+@pytest.mark.parametrize("name", [method.class_name for method in REGISTERED.values()])
 def test_a_level_is_required(name):
     with pytest.raises(gv.InvalidInput, match=r"level = None: is missing; give Public\(\), Edge\(\), ") as error:
         getattr(gv, name)(epsilon=8.0)

@@ -203,9 +203,7 @@ def test_a_head_that_couples_rows_is_caught(monkeypatch):
 
 def test_a_hop_planned_without_the_own_row_is_caught(monkeypatch):
     """The broken twin: the table of readers gets the noise of a product whose row r nobody reads."""
-    monkeypatch.setattr(
-        "graphveil.methods.plans.sensitivity.product_full", lambda level, norm, nodes: norm * level.k**0.5
-    )
+    monkeypatch.setattr("graphveil.privacy.sensitivity.product_full", lambda level, norm, nodes: norm * level.k**0.5)
     with pytest.raises(AssertionError, match="readers"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:readers", gv.KNeighbor(3))
 

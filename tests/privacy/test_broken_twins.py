@@ -11,7 +11,7 @@ from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger, ledger
 from graphveil.execution.gaussian import add_gaussian, add_gaussian_
 from graphveil.execution.response import randomized_response
-from graphveil.methods.plans import make_plan
+from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu

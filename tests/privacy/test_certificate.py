@@ -5,7 +5,7 @@ import torch
 
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger
-from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import SCHEMA, Certificate
 from graphveil.privacy.facts import PublicFacts

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphveil.errors import InvalidInput
-from graphveil.methods.plans import METHODS, Settings, make_plan
+from graphveil.methods.dpdgc_plan import table_at
+from graphveil.methods.registry import METHODS
+from graphveil.methods.spending import Settings, make_plan
 from graphveil.privacy.accounting import Gaussian, SampledGaussian, compose
 from graphveil.privacy.facts import PublicFacts, automatic_delta, delta_warning
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
@@ -452,7 +454,7 @@ def test_features_get_less_beside_labels_where_many_nodes_train(train_nodes, sha
     ids=str,
 )
 def test_the_table_of_a_directed_graph_follows_the_level(level, table):
-    assert Settings(table="auto").table_at(level, directed=True) == table
+    assert table_at(Settings(table="auto"), level, directed=True) == table
 
 
 @pytest.mark.parametrize("field", ["clip", "row_norm", "tau"])

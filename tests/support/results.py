@@ -5,7 +5,7 @@ import random
 from functools import cache
 
 from graphveil.experiments import SPECS
-from graphveil.methods.plans import make_plan
+from graphveil.methods.spending import make_plan
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Public, level_to_dict

@@ -32,9 +32,11 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.edges import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
+from graphveil.methods.auto import Auto
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
+from graphveil.methods.sage import RandEdge
 from graphveil.noise import NoiseSource
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit
@@ -75,7 +77,7 @@ class Target:
 
     def variants(self) -> list[dict[str, Any]]:
         """Options that lead to different sums: all tables of DPDGC that the level has, unless one was asked for."""
-        if self.cls.method != "dpdgc" or "table" in self.options:
+        if not self.cls.chooses_table or "table" in self.options:
             return [{}]
         tables = ["labels", "neighbors+degrees", "posteriors", "degrees", "trained"]
         if not isinstance(self.level, Node):
@@ -91,19 +93,19 @@ class Target:
     @property
     def promises(self) -> bool:
         """Whether the method needs to be told how many nodes read one, beside the level."""
-        return self.cls.method in ("gap", "dp-sage") and isinstance(self.level, KNeighbor)
+        return self.cls.sums_attributes and isinstance(self.level, KNeighbor)
 
     @property
     def turns(self) -> bool:
         """Whether a row of what is multiplied follows the node's own attributes, so that its readers stay."""
-        return self.cls.method in ("gap", "dp-sage") and not isinstance(self.level, Edge)
+        return self.cls.sums_attributes and not isinstance(self.level, Edge)
 
     def directions(self) -> tuple[bool, ...]:
         """Whether graphs are directed: as the edge unit says; directed where degrees are promised, which bounds columns
-        alone; both for `auto`, which plans by it."""
+        alone; both for `Auto`, which plans by it."""
         if isinstance(self.level, Edge):
             return (self.level.unit == "directed",)
-        if self.cls.method == "auto":
+        if issubclass(self.cls, Auto):
             return (False, True)
         return (isinstance(self.level, Node) or self.turns,)
 
@@ -116,7 +118,7 @@ def attack(target: Target, seed: int, *, pairs: int = 0, scale: float = 1.0) -> 
     """
     if isinstance(target.level, Public):
         return []
-    if target.cls.method == "randedge":
+    if issubclass(target.cls, RandEdge):
         return _flipped_bits(target, seed)
     return largest([*_built(target, seed, scale), *search(target, pairs, seed, scale=scale)])
 

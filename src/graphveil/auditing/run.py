@@ -227,7 +227,7 @@ def _case(
     level = with_unit(level if level is not None else KNeighbor(1), graph.directed)
     if epsilon is None and not isinstance(level, Public):
         epsilon = 4.0
-    if isinstance(level, KNeighbor) and cls.method in ("gap", "dp-sage") and options.get("max_degree") is None:
+    if isinstance(level, KNeighbor) and cls.sums_attributes and options.get("max_degree") is None:
         options["max_degree"] = _largest_degree(graph) + level.k
     return Case(cls, level, epsilon, delta, options, graph, found)
 

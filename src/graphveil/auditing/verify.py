@@ -16,7 +16,7 @@ from graphveil.auditing.subject import Subject
 from graphveil.auditing.verdict import Finding
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.spending import Settings, make_plan
 from graphveil.privacy.certificate import Certificate, assumptions_of, not_protected_by
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses

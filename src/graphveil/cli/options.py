@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphveil.errors import InvalidInput
+from graphveil.methods.registry import METHODS
 from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
 
-METHOD_NAMES = "auto, dpdgc, gap, mlp, sage, randedge or dp-sage"
+METHOD_NAMES = ", ".join(METHODS)
 
 Method = Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default auto, or dpdgc if --table is given.")]
 LevelName = Annotated[str, typer.Option("--level", help="none, edge, k-neighbor or node.")]

@@ -78,7 +78,7 @@ def plan(
     The reverse: replace --epsilon 16 by --noise 30, or by --table trained --noise embedding=400 --noise release=2
     --noise head=40.
     """
-    from graphveil.methods.plans import Settings, make_plan
+    from graphveil.methods.spending import Settings, make_plan
     from graphveil.privacy.facts import PublicFacts
 
     chosen = chosen_level(level, k, max_degree, unit, attributes)

@@ -101,7 +101,7 @@ def train(
     Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
     """
     from graphveil.methods import method_class
-    from graphveil.methods.plans import check_budget
+    from graphveil.methods.spending import check_budget
 
     divided = started_by_torchrun()
     # Several processes cannot fit `auto`.
@@ -109,7 +109,7 @@ def train(
     cls = method_class(method)
     chosen = chosen_level(level, k, max_degree, unit, attributes)
     check_budget(chosen, epsilon)
-    _check_words(method, level, table, out, budget, checkpoint, resume)
+    _check_words(cls, level, table, out, budget, checkpoint, resume)
     validate.seed("split_seed", split_seed)
     every = _every(checkpoint_every)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
@@ -147,7 +147,7 @@ def train(
 
 
 def _check_words(
-    method: str,
+    cls: type[NodeClassifier],
     level: str,
     table: str | None,
     out: Path | None,
@@ -162,8 +162,8 @@ def _check_words(
         if out is None or level == "none":
             raise InvalidInput("budget", budget, "belongs to --out, and to a level that protects something")
         validate.positive("budget", budget)
-    if table is not None and method != "dpdgc":
-        raise InvalidInput("table", table, f"is an option of dpdgc, not of {method}")
+    if table is not None and not cls.chooses_table:
+        raise InvalidInput("table", table, f"is an option of dpdgc, not of {cls.method}")
     if resume and checkpoint is None:
         raise InvalidInput("resume", resume, "name the folder to go on with: --checkpoint")
     if out is not None and checkpoint is not None:

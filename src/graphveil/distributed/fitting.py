@@ -16,6 +16,7 @@ from graphveil.distributed.ledger import ShardedLedger
 from graphveil.distributed.shard import Shard
 from graphveil.distributed.source import SharedSource
 from graphveil.errors import InvalidInput
+from graphveil.methods import METHODS
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedState
@@ -26,13 +27,12 @@ from graphveil.privacy.plan import Plan
 if TYPE_CHECKING:
     from graphveil.distributed.checkpoint import ShardedCheckpoint
 
-METHODS = ("dpdgc", "mlp")
-
 
 def check_supported(model: NodeClassifier) -> None:
     """Refuse what needs all rows in one place."""
-    if model.method not in METHODS:
-        raise InvalidInput("method", model.method, f"does not run on several processes; use {' or '.join(METHODS)}")
+    if not model.divides:
+        known = " or ".join(name for name, each in METHODS.items() if each.load().divides)
+        raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")
     if not protects_attributes(model.level) and model.dropout:
         why = "must be 0 on several processes where attributes are public: it would depend on their number"
         raise InvalidInput("dropout", model.dropout, why)

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.methods import method_class
-from graphveil.methods.plans import Settings, spending_of
+from graphveil.methods.registry import method_class, method_named
+from graphveil.methods.spending import Settings, spending_of
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict, with_unit
 
@@ -281,10 +281,9 @@ def check_option(method: str, name: str, value: object) -> None:
 
 def check_method(method: str, level: Level, epsilon: float | None, options: Mapping[str, Any]) -> None:
     """Refuse a method that does not exist, does not protect at this level, or lacks what it needs there."""
-    method_class(method)
     settled = with_unit(level, directed=_LARGE_GRAPH.directed)
     settings = Settings(max_degree=options.get("max_degree"), capped=options.get("cap_degrees", False))
-    spending_of(method, settled, _LARGE_GRAPH, settings, epsilon)
+    spending_of(method, method_named(method).spend, settled, _LARGE_GRAPH, settings, epsilon)
 
 
 def _fits(value: object, kind: Any) -> bool:

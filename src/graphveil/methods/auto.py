@@ -10,11 +10,12 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
+from graphveil.methods import auto_plan
 from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.estimator import Inputs
 from graphveil.methods.networks import Fusion
-from graphveil.methods.plans import Settings
+from graphveil.methods.spending import Settings, Spend
 from graphveil.privacy.plan import Plan
 
 
@@ -40,6 +41,9 @@ class Auto(DPDGC):
     """
 
     method: ClassVar[str] = "auto"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
+    chooses_table: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
 
     def _settings(self) -> Settings:
         if self.table != "auto":

@@ -13,8 +13,10 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
-from graphveil.methods.estimator import Inputs, NodeClassifier, degree_bound_of_features
+from graphveil.methods import dp_sage_plan
+from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import normalize_rows
+from graphveil.methods.spending import Spend
 from graphveil.privacy.plan import Plan
 
 
@@ -44,10 +46,8 @@ class DPSAGE(NodeClassifier):
     method: ClassVar[str] = "dp-sage"
     direction: ClassVar[Direction] = "in"
     joins: ClassVar[str | None] = "aggregation"
-
-    def _degree_bound(self, plan: Plan) -> int | None:
-        del plan
-        return degree_bound_of_features(self.level, self.max_degree)
+    spend: ClassVar[Spend] = staticmethod(dp_sage_plan.spend)
+    sums_attributes: ClassVar[bool] = True
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         X = self._unit_rows(data.features)

@@ -10,7 +10,7 @@ import torch
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
-from graphveil.methods import defaults
+from graphveil.methods import defaults, dpdgc_plan
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import (
     ClippedFusion,
@@ -23,7 +23,7 @@ from graphveil.methods.networks import (
     log_probabilities,
     normalize_rows,
 )
-from graphveil.methods.plans import Settings
+from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
@@ -70,6 +70,10 @@ class DPDGC(NodeClassifier):
 
     method: ClassVar[str] = "dpdgc"
     joins: ClassVar[str | None] = "release"
+    spend: ClassVar[Spend] = staticmethod(dpdgc_plan.spend)
+    needs_features: ClassVar[bool] = False
+    chooses_table: ClassVar[bool] = True
+    divides: ClassVar[bool] = True
 
     def _settings(self) -> Settings:
         return replace(
@@ -101,7 +105,7 @@ class DPDGC(NodeClassifier):
     def _fuse(
         self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor
     ) -> torch.Tensor:
-        tables = Tables(data, opinions, self._settings().tau_at(ledger.plan.level), ledger, self.arithmetic)
+        tables = Tables(data, opinions, dpdgc_plan.tau_at(self._settings(), ledger.plan.level), ledger, self.arithmetic)
         parts = self._parts(ledger.plan)
         W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.nodes)
         summed = ledger.release("release", self.arithmetic.product(data.adjacency, W))
@@ -212,7 +216,7 @@ class DPDGC(NodeClassifier):
 
     def _parts(self, plan: Plan) -> str:
         """The tables that W is made of, joined by +."""
-        return self._settings().table_at(plan.level, plan.facts.directed)
+        return dpdgc_plan.table_at(self._settings(), plan.level, plan.facts.directed)
 
     def draws_noise(self, from_graph: bool) -> bool:
         """W is private already, so a row that the asker supplies needs no noise."""

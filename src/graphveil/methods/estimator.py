@@ -28,7 +28,8 @@ from graphveil.methods.answers import Answer, Answers, check_unchanged, epsilon_
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
 from graphveil.methods.fitted import FitKeeper, FittedState
 from graphveil.methods.naming import Naming
-from graphveil.methods.plans import Settings, make_plan
+from graphveil.methods.registry import METHODS
+from graphveil.methods.spending import Settings, Spend, make_plan
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
@@ -38,8 +39,6 @@ from graphveil.privacy.plan import Plan
 
 # The default of a field that has to be given.
 _MISSING: Any = None
-# Methods that learn something on a graph without features.
-_WITHOUT_FEATURES = ("auto", "dpdgc")
 # Networks beyond this fit into no machine, and nothing is gained by their size.
 _MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000}
 
@@ -105,11 +104,22 @@ class NodeClassifier:
     show_progress: bool | None = None
 
     method: ClassVar[str]
+    # What the method spends; `registry` has the same function.
+    spend: ClassVar[Spend]
     direction: ClassVar[Direction] = "out"
     # The planned release that rows of new nodes join; None where they need none.
     joins: ClassVar[str | None] = None
     # How released sums are made; the broken variants of an audit have another.
     arithmetic: ClassVar[Arithmetic] = EXACT
+    # Whether it learns from features, and has nothing to learn on a graph without them.
+    needs_features: ClassVar[bool] = True
+    # Whether it sums rows that depend on the neighbours' own data: then a node level is not the only one at which
+    # degrees have to be bounded.
+    sums_attributes: ClassVar[bool] = False
+    # Whether it has a parameter `table` that may be chosen freely.
+    chooses_table: ClassVar[bool] = False
+    # Whether it can be trained on a graph that is divided among processes.
+    divides: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
         """Add the parameters that a method inherits to its docstring, so that `help` explains all of them."""
@@ -182,11 +192,19 @@ class NodeClassifier:
 
     def plan_for(self, facts: PublicFacts) -> Plan:
         """What a fit on a graph with these public facts would spend."""
-        if facts.features == 0 and self.method not in _WITHOUT_FEATURES:
-            known = " and ".join(_WITHOUT_FEATURES)
+        if facts.features == 0 and self.needs_features:
+            known = " and ".join(sorted(name for name, each in METHODS.items() if not each.load().needs_features))
             raise InvalidInput("features", 0, f"{self.method} learns from features; {known} learn from links alone too")
         level = with_unit(level_of(self.level, self.max_degree), facts.directed)
-        return make_plan(self.method, level, facts, epsilon=self.epsilon, delta=self.delta, settings=self._settings())
+        return make_plan(
+            self.method,
+            level,
+            facts,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            settings=self._settings(),
+            spend=self.spend,
+        )
 
     def fit(
         self,
@@ -615,9 +633,11 @@ class NodeClassifier:
         )
 
     def _degree_bound(self, plan: Plan) -> int | None:
-        """The promise on column sums that this method relies on; k-neighbour methods without one return None."""
+        """The promise on the readers of a node that this method relies on; None if it relies on none."""
         del plan
-        return self.level.max_degree if isinstance(self.level, Node) else None
+        if isinstance(self.level, Node):
+            return self.level.max_degree
+        return self.max_degree if self.sums_attributes and isinstance(self.level, KNeighbor) else None
 
     def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
@@ -769,13 +789,6 @@ def check_declared_edges(facts: PublicFacts, stored: int) -> None:
     """Refuse a graph with more edges than were declared, without saying how many it has."""
     if facts.edges is not None and stored > facts.edges:
         raise InvalidInput("public_edges", facts.edges, "the graph has more stored edges than this declared bound")
-
-
-def degree_bound_of_features(level: Level, max_degree: int | None) -> int | None:
-    """The promise on degrees that a method relies on which aggregates features; None where it needs none."""
-    if isinstance(level, Node):
-        return level.max_degree
-    return max_degree if isinstance(level, KNeighbor) else None
 
 
 def _index(nodes: Any, count: int) -> torch.Tensor:

@@ -11,9 +11,10 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
-from graphveil.methods.estimator import Inputs, NodeClassifier, degree_bound_of_features
+from graphveil.methods import gap_plan
+from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
-from graphveil.methods.plans import Settings
+from graphveil.methods.spending import Settings, Spend
 from graphveil.privacy.plan import Plan
 
 
@@ -37,13 +38,11 @@ class GAP(NodeClassifier):
     method: ClassVar[str] = "gap"
     direction: ClassVar[Direction] = "in"
     joins: ClassVar[str | None] = "hops"
+    spend: ClassVar[Spend] = staticmethod(gap_plan.spend)
+    sums_attributes: ClassVar[bool] = True
 
     def _settings(self) -> Settings:
         return replace(super()._settings(), hops=self.hops)
-
-    def _degree_bound(self, plan: Plan) -> int | None:
-        del plan
-        return degree_bound_of_features(self.level, self.max_degree)
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         self._encoded: torch.Tensor | None = self._encode(data, ledger)

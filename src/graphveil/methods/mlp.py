@@ -9,8 +9,10 @@ import torch
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
+from graphveil.methods import mlp_plan
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Perceptron
+from graphveil.methods.spending import Spend
 from graphveil.privacy.plan import Plan
 
 
@@ -23,6 +25,8 @@ class MLP(NodeClassifier):
     """
 
     method: ClassVar[str] = "mlp"
+    spend: ClassVar[Spend] = staticmethod(mlp_plan.spend)
+    divides: ClassVar[bool] = True
 
     def _degree_bound(self, plan: Plan) -> int | None:
         """It never reads the graph, so no promise about it is needed."""

@@ -16,8 +16,10 @@ from graphveil.execution.edges import randomized_edges
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
 from graphveil.graph.graph import Direction
+from graphveil.methods import sage_plan
 from graphveil.methods.estimator import Inputs, NodeClassifier
 from graphveil.methods.networks import Dropout
+from graphveil.methods.spending import Spend
 from graphveil.privacy.levels import Public
 from graphveil.privacy.plan import Plan
 
@@ -56,6 +58,7 @@ class SAGE(NodeClassifier):
     epochs: int = 300
 
     method: ClassVar[str] = "sage"
+    spend: ClassVar[Spend] = staticmethod(sage_plan.spend_sage)
     direction: ClassVar[Direction] = "in"
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
@@ -126,6 +129,7 @@ class RandEdge(SAGE):
     """
 
     method: ClassVar[str] = "randedge"
+    spend: ClassVar[Spend] = staticmethod(sage_plan.spend_randedge)
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if isinstance(self.level, Public):

@@ -17,13 +17,13 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from graphveil.methods import METHODS
 from graphveil.report.charts import Chart, Series
 from graphveil.report.document import GRID, INK, MUTED, PAPER, SERIES, Html, element, plain, simple_table
 
 # Series differ in colour, and in print by marker and dashes.
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _DASHES = ((0, ()), (0, (5, 2)), (0, (1, 1.5)), (0, (5, 1.5, 1, 1.5)))
-_METHODS = ("dpdgc", "gap", "mlp", "sage", "randedge", "dp-sage", "auto")
 # Inside a page the colours of a drawing are replaced by the page's own, which follow its theme.
 _THEMED = {
     INK: "currentColor",
@@ -174,8 +174,8 @@ def _looks(series: Sequence[tuple[str, bool]]) -> list[Look]:
 
     A method looks the same in every figure, unless a figure has several curves of it.
     """
-    told_apart = len(set(series)) == len(series) and all(method in _METHODS for method, _ in series)
-    places = [_METHODS.index(method) for method, _ in series] if told_apart else range(len(series))
+    told_apart = len(set(series)) == len(series) and all(method in METHODS for method, _ in series)
+    places = [list(METHODS).index(method) for method, _ in series] if told_apart else range(len(series))
     return [_look(place) for place in places]
 
 

@@ -1,0 +1,27 @@
+"""What GAP spends."""
+
+from __future__ import annotations
+
+from graphveil.methods import defaults
+from graphveil.methods.spending import Settings, Spending, own_training, promised_degree, released_sums
+from graphveil.privacy import sensitivity
+from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.levels import Edge, Level, Public, protects_attributes
+
+
+def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """GAP: an encoder on X, L noisy hops of its row-normalised output, a head on all hops."""
+    del epsilon
+    if isinstance(level, Public):
+        return Spending((), {})
+    hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
+    proof = "docs/theory.md section 3; paper, theorem 5.1"
+    hops = released_sums("hops", hop, settings.hops, level, settings, proof)
+    if isinstance(level, Edge):
+        return Spending((hops,), {"hops": 1.0})
+    bound = promised_degree(level, settings)
+    head = own_training("head", "head", level, facts, settings)
+    if not protects_attributes(level):
+        return Spending((hops, head), defaults.GAP_PUBLIC_SHARES, degree_bound=bound)
+    encoder = own_training("encoder", "encoder", level, facts, settings)
+    return Spending((encoder, hops, head), defaults.GAP_SHARES, degree_bound=bound)

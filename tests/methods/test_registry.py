@@ -1,0 +1,50 @@
+"""The one list of methods: their classes, what they spend, and methods of other packages."""
+
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+import graphveil as gv
+from graphveil.errors import InvalidInput
+from graphveil.methods import registry
+from graphveil.methods.mlp import MLP
+from graphveil.methods.registry import METHODS, Method, method_class
+from graphveil.methods.spending import make_plan
+from graphveil.privacy.facts import PublicFacts
+
+FACTS = PublicFacts(nodes=200, train_nodes=150, features=4, classes=3)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_class_spends_what_is_registered(name):
+    cls = METHODS[name].load()
+    assert cls.method == name
+    assert cls.spend is METHODS[name].spend
+    assert getattr(gv, METHODS[name].class_name) is cls
+
+
+class Borrowed(MLP):
+    method = "borrowed"
+
+
+BORROWED = Method("borrowed", f"{__name__}:Borrowed", "graphveil.methods.mlp_plan:spend")
+
+
+def test_a_method_of_another_package(monkeypatch):
+    point = EntryPoint("borrowed", f"{__name__}:BORROWED", registry.GROUP)
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == registry.GROUP else [])
+    registry._others.cache_clear()
+    try:
+        assert method_class("borrowed") is Borrowed
+        assert make_plan("borrowed", gv.KNeighbor(1), FACTS, epsilon=2.0).method == "borrowed"
+        with pytest.raises(InvalidInput, match=r"must be one of dpdgc, .*, borrowed"):
+            method_class("magic")
+    finally:
+        registry._others.cache_clear()
+
+
+def test_plans_do_not_load_torch():
+    code = "import sys; from graphveil.methods import auto_plan, gap_plan, sage_plan; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
