@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from graphveil.privacy.facts import PublicFacts
     from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
     from graphveil.privacy.plan import Plan
+    from graphveil.provenance import __version__
 
-__version__ = "0.2.0"
 
 # Public names, by the module that has them.
 _MODULES = {
@@ -35,6 +35,7 @@ _MODULES = {
     "privacy.facts": ("PublicFacts",),
     "privacy.levels": ("Edge", "KNeighbor", "Level", "Node", "Public"),
     "privacy.plan": ("Plan",),
+    "provenance": ("__version__",),
 }
 
 __all__ = [
@@ -57,6 +58,7 @@ __all__ = [
     "Public",
     "PublicFacts",
     "RandEdge",
+    "__version__",
     "audit",
     "load",
     "load_dataset",

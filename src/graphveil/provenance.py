@@ -1,4 +1,4 @@
-"""Which code made a result: a version number says too little while the code is being worked on."""
+"""Which source code made a result. A version number says too little while the code is being changed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-import graphveil
-
-# They show results and do not make them.
+__version__ = "0.2.0"
+# Packages that run and show experiments, and have no influence on a result.
 _WITHOUT = ("cli", "experiments", "report")
 
 
 @cache
 def code_digest() -> str:
-    """A digest of the package's source, as it was when this process first asked."""
-    package = Path(graphveil.__file__).parent
+    """A digest of the package's source, as it was when this process called this for the first time."""
+    package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=6)
     for file in sorted(package.rglob("*.py")):
         place = file.relative_to(package)

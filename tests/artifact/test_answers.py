@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.answers import FolderAnswers
 from graphveil.artifact.manifest import JOURNAL
+from graphveil.artifact.predictions import FolderAnswers
 from graphveil.methods.answers import epsilon_with
 from graphveil.methods.estimator import NodeClassifier
 from support.artifacts import GRAPH, NEW, fitted

@@ -10,8 +10,7 @@ import graphveil as gv
 from graphveil.artifact.manifest import Entry, read_manifest
 from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
-from graphveil.checkpoint.folder import STATE
-from graphveil.checkpoint.state import FORMAT
+from graphveil.checkpoint.folder import FORMAT, STATE
 from graphveil.privacy.certificate import Certificate
 from graphveil.storage.decoding import render_checksummed
 from support.artifacts import GRAPH, NEW, fitted

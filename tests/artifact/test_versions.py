@@ -5,7 +5,7 @@ import json
 import pytest
 
 from graphveil.artifact import load
-from graphveil.checkpoint.state import State
+from graphveil.checkpoint.folder import State
 from graphveil.errors import InvalidInput
 from graphveil.privacy.certificate import Certificate
 from graphveil.storage.decoding import render_checksummed

@@ -13,8 +13,7 @@ import torch
 
 import graphveil as gv
 from graphveil.checkpoint import Checkpoint, identity
-from graphveil.checkpoint.folder import STATE
-from graphveil.checkpoint.state import Stage, State
+from graphveil.checkpoint.folder import STATE, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from support.checkpoints import GRAPH, SEED, Killed, killed_at_write, make

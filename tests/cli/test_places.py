@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 import graphveil as gv
-from graphveil.artifact import destination
+from graphveil.artifact import saving
 from graphveil.checkpoint.folder import ARTIFACT, STATE
 from graphveil.execution import Ledger
 from graphveil.graph import csbm, write_graph
@@ -125,12 +125,12 @@ def test_the_estimate_is_enough(run, graph, tmp_path):
     """The files of a run take no more than was asked of the disk."""
     for method in ("dpdgc", "gap", "mlp"):
         model = gv.load(_trained(run, graph, tmp_path / method, method))
-        weights, rows = destination._sizes(model, model.plan_)
+        weights, rows = saving._sizes(model, model.plan_)
         kept = {path.name: path.stat().st_size for path in (tmp_path / method).rglob("*.safetensors")}
         assert weights <= kept["weights.safetensors"] <= weights + 2**14
         assert rows <= kept["state.safetensors"] <= rows + 2**14
         lines = (tmp_path / method / "predictions.csv").stat().st_size
-        assert lines <= 200 * (destination._PER_NODE + destination._PER_CLASS * 2)
+        assert lines <= 200 * (saving._PER_NODE + saving._PER_CLASS * 2)
 
 
 def _trained(run, graph, out, method):

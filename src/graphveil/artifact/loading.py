@@ -1,4 +1,4 @@
-"""From a folder to a model; whatever is not as it was written is one line that names the file."""
+"""From a folder to a model. Whatever is not as it was written is an error of one line that names the file."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load as read_tensors
 
 from graphveil import validate
-from graphveil.artifact.answers import FolderAnswers
 from graphveil.artifact.manifest import JOURNAL, read_files
+from graphveil.artifact.predictions import FolderAnswers
 from graphveil.artifact.saving import (
     ALSO,
     CARD,

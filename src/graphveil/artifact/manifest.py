@@ -23,14 +23,21 @@ TOKEN_SECRET = "owner/token_secret"
 Audience = Literal["anyone", "owner"]
 Kind = Literal["fixed", "grows", "derived"]
 _NAME = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*/){0,2}[A-Za-z0-9_][A-Za-z0-9_.-]*")
-# Made later, by `graphveil report` and `graphveil tokens`: a kill before the manifest lists them must not cost the
-# artifact.
+# Files that `graphveil report` and `graphveil tokens` add later. An artifact stays valid if it has such a file and its
+# manifest does not list it yet.
 _DERIVED = re.compile(rf"report\.html|report\.md|figures/.*|{TOKEN_SECRET}")
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One file: its first `size` bytes have this checksum, and only a file that "grows" may have more."""
+    """One file.
+
+    Args:
+        size: The number of bytes that the checksum is about.
+        sha256: The checksum of the first `size` bytes.
+        audience: Who may see the file.
+        kind: "fixed"; "grows" for a journal, which may have more bytes; "derived" if it can be made again.
+    """
 
     size: int
     sha256: str
@@ -76,6 +83,7 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 
 def read_manifest(folder: Path) -> Manifest:
+    """The manifest of an artifact; an error if there is none or it is damaged."""
     if not folder.is_dir():
         raise InvalidInput("run", str(folder), "is not a folder")
     path = folder / MANIFEST
@@ -89,7 +97,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def read_file(folder: Path, name: str, entry: Entry) -> bytes:
-    """The bytes that a manifest promises, or an error that names the file."""
+    """The bytes that a manifest lists, or an error that names the file."""
     path = folder / name
     try:
         about = path.lstat()
@@ -120,7 +128,7 @@ def read_files(folder: Path) -> dict[str, bytes]:
 
 
 def problems(folder: Path) -> Iterator[str]:
-    """Everything in a folder that its manifest contradicts."""
+    """What is wrong with a folder, compared with its manifest: one line for each file."""
     try:
         manifest = read_manifest(folder)
     except InvalidInput as error:
@@ -138,7 +146,7 @@ def problems(folder: Path) -> Iterator[str]:
 
 
 def list_derived(folder: Path, paths: list[Path]) -> None:
-    """Enter files that were made after an artifact was saved, as far as they lie in it, into its manifest."""
+    """Add files that were made after an artifact was saved to its manifest; files outside of it are left out."""
     if not (folder / MANIFEST).is_file():
         return
     inside = [path for path in paths if path.resolve().is_relative_to(folder.resolve())]
@@ -155,7 +163,10 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def _unlisted(folder: Path, manifest: Manifest) -> Iterator[str]:
-    """Files, and links to folders, that are not in the manifest; what starts with a dot is left from a killed write."""
+    """Files, and links to folders, that are not in the manifest.
+
+    Names that start with a dot do not count: they are left from a write that was killed.
+    """
     for place, below, files in os.walk(folder):
         links = [name for name in below if (Path(place) / name).is_symlink()]
         below[:] = sorted(name for name in below if not name.startswith("."))

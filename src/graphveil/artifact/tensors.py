@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import scipy.sparse as sp
@@ -26,11 +26,11 @@ def weights_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
 def rows_of(model: NodeClassifier) -> dict[str, torch.Tensor]:
     """What has a row for each node that only the node's owner may see, and what else must not be published.
 
-    Whether features are mostly empty is a fact about private data, so it stays here too.
+    Whether features are stored as sparse rows is a fact about private data, so it is here too.
     """
-    found = {LOGITS: model.logits_.contiguous(), **_flat(model, row_shapes(model, model.plan_))}
-    found[SPARSE] = torch.tensor([model.fitted_.sparse], dtype=torch.uint8)
-    return found
+    rows = {LOGITS: model.logits_.contiguous(), **_flat(model, row_shapes(model, model.plan_))}
+    rows[SPARSE] = torch.tensor([model.fitted_.sparse], dtype=torch.uint8)
+    return rows
 
 
 def restore(
@@ -39,13 +39,26 @@ def restore(
     weights: tuple[Path, Mapping[str, torch.Tensor]],
     rows: tuple[Path, Mapping[str, torch.Tensor]],
 ) -> tuple[torch.Tensor, bool]:
-    """Fill a model from the tensors of two files; returns its logits, and whether features are read as sparse rows."""
+    """Fill a model from the tensors of two files.
+
+    Args:
+        model: The model, with its parameters.
+        plan: Its executed plan.
+        weights: The file of weights and its tensors.
+        rows: The file of rows and its tensors.
+
+    Returns:
+        The logits, and whether features are read as sparse rows.
+
+    Raises:
+        InvalidInput: Names, shapes or types are not those of this model, or a value is not finite.
+    """
     facts = plan.facts
     logits = torch.empty(facts.nodes, facts.classes, device="meta")
     expected: dict[str, nn.Module | torch.Tensor] = {LOGITS: logits, **row_shapes(model, plan)}
     plain = {name: tensor for name, tensor in rows[1].items() if name != SPARSE}
     extra = {name: tensor for name, tensor in rows[1].items() if name == SPARSE}
-    _same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, {SPARSE: (torch.uint8, (1,))})
+    _check_same(rows[0], {n: (t.dtype, tuple(t.shape)) for n, t in extra.items()}, {SPARSE: (torch.uint8, (1,))})
     _fill(model, expected, rows[0], plain)
     sparse = bool(extra[SPARSE].item())
     for field in ("folds", "hops"):
@@ -71,27 +84,27 @@ def row_shapes(model: NodeClassifier, plan: Plan) -> dict[str, torch.Tensor]:
 
 
 def _flat(model: NodeClassifier, parts: Parts) -> dict[str, torch.Tensor]:
-    found = {}
+    tensors = {}
     for name in parts:
         value = model.part(name)
         if isinstance(value, nn.Module):
-            tensors = {key: _turned(tensor, key in set(_sparse(value))) for key, tensor in value.state_dict().items()}
-            found.update({f"{name}.{key}": tensor for key, tensor in tensors.items()})
+            for key, tensor in _in_file_form(value, value.state_dict()).items():
+                tensors[f"{name}.{key}"] = tensor
         else:
-            found[name] = value
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in found.items()}
+            tensors[name] = value
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _fill(model: NodeClassifier, parts: Parts, path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     wanted = {}
     for name, part in parts.items():
         if isinstance(part, nn.Module):
-            for key, tensor in part.state_dict().items():
-                wanted[f"{name}.{key}"] = tuple(_turned(tensor, key in set(_sparse(part))).shape)
+            for key, tensor in _in_file_form(part, part.state_dict()).items():
+                wanted[f"{name}.{key}"] = tuple(tensor.shape)
         else:
             wanted[name] = tuple(part.shape)
-    found = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
-    _same(path, found, {name: (torch.float32, shape) for name, shape in wanted.items()})
+    given = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
+    _check_same(path, given, {name: (torch.float32, shape) for name, shape in wanted.items()})
     for name, tensor in tensors.items():
         if not bool(torch.isfinite(tensor).all()):
             raise InvalidInput("file", str(path), f"{name} holds values that are not finite")
@@ -99,30 +112,31 @@ def _fill(model: NodeClassifier, parts: Parts, path: Path, tensors: Mapping[str,
         prefix = f"{name}."
         if isinstance(part, nn.Module):
             own = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            turned = {key: _turned(value, key in set(_sparse(part))) for key, value in own.items()}
-            part.load_state_dict(turned, strict=True, assign=True)
+            part.load_state_dict(_in_file_form(part, own), strict=True, assign=True)
             model.set_part(name, part.to(model.device).eval())
         elif name != LOGITS:
             model.set_part(name, tensors[name].to(model.device))
 
 
-def _sparse(module: nn.Module) -> Iterator[str]:
-    """Weights that a sparse layer keeps the other way round."""
-    for place, part in module.named_modules():
-        if isinstance(part, SparseLinear):
-            yield f"{place}.weight" if place else "weight"
+def _in_file_form(module: nn.Module, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors of a module with the weights of sparse layers transposed: from memory to a file, or back.
+
+    A sparse layer keeps its weight as (inputs, outputs). Files have (outputs, inputs) for every layer, so that a shape
+    does not tell whether private features are mostly zero.
+    """
+    sparse = {
+        f"{place}.weight" if place else "weight"
+        for place, layer in module.named_modules()
+        if isinstance(layer, SparseLinear)
+    }
+    return {key: tensor.T.contiguous() if key in sparse else tensor for key, tensor in tensors.items()}
 
 
-def _turned(tensor: torch.Tensor, turn: bool) -> torch.Tensor:
-    """Files hold (outputs, inputs) for every layer, so that a shape does not tell how private features look."""
-    return tensor.T.contiguous() if turn else tensor
-
-
-def _same(path: Path, found: Mapping[str, object], wanted: Mapping[str, object]) -> None:
-    for name in sorted({*found, *wanted}):
+def _check_same(path: Path, given: Mapping[str, object], wanted: Mapping[str, object]) -> None:
+    for name in sorted({*given, *wanted}):
         if name not in wanted:
             raise InvalidInput("file", str(path), f"holds {name}, which is no part of this model")
-        if name not in found:
+        if name not in given:
             raise InvalidInput("file", str(path), f"does not hold {name}")
-        if found[name] != wanted[name]:
-            raise InvalidInput("file", str(path), f"{name} is {found[name]}, must be {wanted[name]}")
+        if given[name] != wanted[name]:
+            raise InvalidInput("file", str(path), f"{name} is {given[name]}, must be {wanted[name]}")

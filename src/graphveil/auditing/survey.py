@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphveil import __version__, validate
+from graphveil import validate
 from graphveil.auditing.run import CANARIES, USUAL, audit
 from graphveil.auditing.twins import TWINS
 from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.provenance import __version__
 from graphveil.report.writing import write_files
 from graphveil.storage.journal import Journal
 

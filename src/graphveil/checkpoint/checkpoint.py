@@ -1,23 +1,23 @@
-"""Stages that are kept in a folder as soon as they are finished, and trainings between two of their steps."""
+"""A fit whose stages are written to a folder as they finish, and whose trainings are written between two steps."""
 
 from __future__ import annotations
 
 import os
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from types import FrameType, TracebackType
+from typing import Any, Self
 
 import torch
 
 from graphveil import validate
-from graphveil.checkpoint.folder import CheckpointFolder, stage_bytes
+from graphveil.checkpoint.folder import CheckpointFolder, Destination, Stage, State, stage_bytes
 from graphveil.checkpoint.identity import check_same, identity, spent
-from graphveil.checkpoint.interrupt import CtrlC
-from graphveil.checkpoint.state import Destination, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike, progress
 from graphveil.execution.stages import Carried, Stages
@@ -39,16 +39,25 @@ class AlreadySaved(InvalidInput):
 
 
 class Checkpoint(Stages):
-    """A folder that keeps one fit; `resume` goes on with the fit in it, otherwise there must be none.
+    """A folder that keeps one unfinished fit. Use it as a context manager.
 
-    `every` is how long a training runs between two versions: a whole number of steps, or seconds as a float. The
-    folder is this process's from the beginning of a `with` block to its end. `fit` leaves a finished fit in it, so that
-    a kill before the model is saved loses nothing; `discard` then removes it.
+    The folder belongs to this process from the beginning of the `with` block to its end. `fit` leaves a finished fit in
+    it, so that nothing is lost if the process is killed before the model is saved; `discard` then removes it.
 
-    Formal guarantee (docs/theory.md, section 9.3): the ledger's counts are kept with what was drawn, in one moment. A
-    released value is kept before anything uses it and is never drawn again. Of draws that a kill has destroyed nothing
-    is left in any file, so drawing them again is the first draw that anyone can see. A finished fit becomes one
-    artifact: the folder names it before it is written, and does not go on with a fit whose artifact is there.
+    Args:
+        folder: The folder.
+        every: How long a training runs between two versions: a whole number of steps, or seconds as a float.
+        resume: Continue the fit that is in the folder. Otherwise there must be none.
+
+    Raises:
+        InvalidInput: On entering: the folder cannot be used, or holds an unfinished fit that is not to be resumed.
+        AlreadySaved: On entering: the fit is finished and its artifact is complete.
+
+    Formal guarantee (docs/theory.md, section 9.3): the ledger's counts are written together with what was drawn,
+    atomically. A released value is written before anything uses it, and is never drawn again. Of draws that were lost
+    when a process was killed nothing is left in any file, so drawing them again is the first draw that anyone can see.
+    A finished fit becomes one artifact: the folder names it before it is written, and does not go on with a fit whose
+    artifact is there.
     """
 
     def __init__(self, folder: str | Path, *, every: float = 60.0, resume: bool = False) -> None:
@@ -62,7 +71,7 @@ class Checkpoint(Stages):
             raise InvalidInput("checkpoint", str(self.folder), "there is no such folder to resume from")
         self._files = self._open_folder()
         try:
-            self._found = self._open()
+            self._resumed = self._open()
         except BaseException:
             self._files.close()
             raise
@@ -76,7 +85,7 @@ class Checkpoint(Stages):
         return CheckpointFolder(self.folder)
 
     def _together(self, flag: bool) -> bool:
-        """Where several processes keep one fit, whether one of them says so."""
+        """Whether this holds for this process or, where several processes keep one fit, for one of them."""
         return flag
 
     def _open(self) -> State | None:
@@ -102,7 +111,7 @@ class Checkpoint(Stages):
                 f"holds an unfinished fit that has spent {cost}; resume it, or delete the folder to discard it: "
                 "what it has spent adds to what a new fit spends",
             )
-        # Before anything is drawn: what a kill has left must not stand beside what is drawn in its place.
+        # Before anything is drawn: values of a killed step must not stay beside those that are drawn in their place.
         self._files.remove_the_rest(set() if state is None else state.files)
         return state
 
@@ -112,7 +121,16 @@ class Checkpoint(Stages):
         self._discarded = True
 
     def goes_to(self, artifact: Path, rows: str) -> None:
-        """Note, before it is written, that the finished fit becomes this artifact, whose rows have this checksum."""
+        """Write down that the finished fit is saved as this artifact, before the artifact is written.
+
+        Args:
+            artifact: Its folder.
+            rows: The checksum of its file of rows.
+
+        Raises:
+            AlreadySaved: The fit is saved in another folder.
+            InvalidInput: This checkpoint is closed.
+        """
         if self._discarded:
             return
         if self._closed:
@@ -133,12 +151,12 @@ class Checkpoint(Stages):
             raise InvalidInput("checkpoint", str(self.folder), "keeps one fit; open it again for another")
         self._taken = True
         self._ledger, self._source, self._next = ledger, source, 0
-        if self._found is None:
+        if self._resumed is None:
             self._state = State(identity(model, ledger.plan, graph), {}, None, ())
             self._reach("start")
             self._keep("start", 1, 1, {})
         else:
-            self._state = self._found
+            self._state = self._resumed
             with decoding(self.folder, "a checkpoint"):
                 salt = self._state.fit["graph"]["salt"]
                 check_same(self._state.fit, identity(model, ledger.plan, graph, salt))
@@ -210,3 +228,33 @@ class Checkpoint(Stages):
 
     def _foreign(self, why: str) -> InvalidInput:
         return InvalidInput("checkpoint", str(self.folder), f"does not belong to this fit: {why}")
+
+
+class CtrlC:
+    """Ctrl-C that waits for the end of a step: the first is noted until `obey` is called, the second acts at once."""
+
+    def __init__(self) -> None:
+        self.pressed = False
+
+    @contextmanager
+    def deferred(self) -> Iterator[None]:
+        before = signal.getsignal(signal.SIGINT)
+        # Only the main thread can set a handler, and a process that ignores Ctrl-C goes on ignoring it.
+        if threading.current_thread() is not threading.main_thread() or not callable(before):
+            yield
+            return
+
+        def note(number: int, frame: FrameType | None) -> Any:
+            self.pressed = True
+            signal.signal(number, before)
+
+        signal.signal(signal.SIGINT, note)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    def obey(self) -> None:
+        if self.pressed:
+            self.pressed = False
+            raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The files of a checkpoint: one version of each stage, one process at a time."""
+"""The files of a checkpoint: what each one says, and a folder that one process at a time reads and writes."""
 
 from __future__ import annotations
 
@@ -6,29 +6,125 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensor_bytes
 
-from graphveil.artifact.manifest import read_file
-from graphveil.checkpoint.state import Destination, State
+from graphveil.artifact.manifest import Entry, read_file, read_files, read_manifest
+from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
-from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.decoding import check_rendered, decoding, inside, parse_checksummed, render_checksummed
 from graphveil.storage.files import lock_at_once, replace_file, unwritable, write_trial
 
+FORMAT = "graphveil-checkpoint/2"
+DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"
 STATE, ARTIFACT = "checkpoint.json", "artifact.json"
-# Files of ours, and what a killed write of one leaves.
+# Files of a checkpoint, and what a killed write of one leaves.
 _STAGE = re.compile(r"stage-\d+-\d+\.safetensors")
 _TORN = re.compile(rf"\.(?:{_STAGE.pattern}|{re.escape(STATE)}|{re.escape(ARTIFACT)})-\w+")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage of a fit after `steps` of its `of` steps, with size and checksum of the file that holds its tensors."""
+
+    name: str
+    steps: int
+    of: int
+    size: int
+    sha256: str
+
+    @classmethod
+    def holding(cls, data: bytes, name: str, steps: int, of: int) -> Stage:
+        entry = Entry.of(data, "owner")
+        return cls(name, steps, of, entry.size, entry.sha256)
+
+    @property
+    def entry(self) -> Entry:
+        return Entry(self.size, self.sha256, "owner")
+
+
+@dataclass(frozen=True)
+class State:
+    """A fit between two steps.
+
+    Args:
+        fit: What identifies the fit (`identity`).
+        ledger: How often each mechanism was drawn.
+        position: How much of a seed's keystream was used; None without a seed, because a secure key is never stored.
+        stages: The stages so far; all but the last are finished.
+    """
+
+    fit: Mapping[str, Any]
+    ledger: Mapping[str, int]
+    position: int | None
+    stages: tuple[Stage, ...]
+
+    def file(self, number: int) -> str:
+        return f"stage-{number:03d}-{self.stages[number].steps}.safetensors"
+
+    @property
+    def files(self) -> set[str]:
+        return {self.file(number) for number in range(len(self.stages))}
+
+    def render(self) -> bytes:
+        return render_checksummed(FORMAT, asdict(self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> State:
+        """The state that `render` wrote, to the last byte."""
+        body = parse_checksummed(FORMAT, data)
+        stages = tuple(Stage(**stage) for stage in body["stages"])
+        state = cls(body["fit"], body["ledger"], body["position"], stages)
+        in_order = all(0 < s.steps <= s.of for s in stages) and all(s.steps == s.of for s in stages[:-1])
+        if not stages or not in_order:
+            raise InvalidInput("stages", len(stages), "do not follow one another")
+        check_rendered(state.render(), data)
+        return state
+
+
+@dataclass(frozen=True)
+class Destination:
+    """The artifact that a fit is saved as: its folder, and the checksum of its rows, which no other fit has."""
+
+    folder: str
+    rows: str
+
+    def is_there(self) -> bool:
+        """Whether the artifact was written; what lies in its place and cannot be read is an error."""
+        folder = Path(self.folder)
+        if not os.path.lexists(folder):
+            return False
+        try:
+            rows = read_manifest(folder).files.get(ROWS)
+            if rows is None or rows.sha256 != self.rows:
+                return False  # another run has taken the place
+            read_files(folder)
+        except InvalidInput as error:
+            why = f"is where this checkpoint's fit was to be saved, and cannot be read ({error.why})"
+            raise InvalidInput("artifact", self.folder, f"{why}; if it is something else, move it away") from None
+        return True
+
+    def render(self) -> bytes:
+        return render_checksummed(DESTINATION_FORMAT, asdict(self))
+
+    @classmethod
+    def parse(cls, data: bytes) -> Destination:
+        body = parse_checksummed(DESTINATION_FORMAT, data)
+        destination = cls(str(body["folder"]), str(body["rows"]))
+        check_rendered(destination.render(), data)
+        return destination
 
 
 class CheckpointFolder:
     """A folder that this process alone reads and writes, until it is closed or the process ends.
 
-    Formal guarantee: `write` replaces one state by its successor, in one moment. Whatever else a kill has left, of
-    steps that no state remembers, `remove_the_rest` deletes; it is called before anything is drawn.
+    Formal guarantee: `write` replaces one state by its successor atomically. Files of steps that were killed before
+    their state was written are deleted by `remove_the_rest`, which is called before anything is drawn.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +147,7 @@ class CheckpointFolder:
 
     @property
     def home(self) -> Path:
-        """Where the file lies that says how far the fit is."""
+        """The folder of the file that says how far the fit is."""
         return self.path
 
     def close(self) -> None:
@@ -61,6 +157,7 @@ class CheckpointFolder:
         os.close(self._lock)
 
     def read(self) -> State | None:
+        """The state of the fit; None if the folder holds none."""
         path = self.state_path()
         if path is None:
             return None
@@ -76,7 +173,7 @@ class CheckpointFolder:
         return path if path.exists() else None
 
     def destination(self) -> Destination | None:
-        """The artifact that the fit was to become, if its saving was begun."""
+        """The artifact that the fit was to be saved as, if saving was begun."""
         path = self.home / ARTIFACT
         if not path.exists():
             return None
@@ -84,13 +181,13 @@ class CheckpointFolder:
             return Destination.parse(path.read_bytes())
 
     def saved(self) -> str | None:
-        """The folder of the artifact that the fit has become; all processes that keep it ask together."""
+        """The folder of the finished artifact, if there is one; all processes of a job call this together."""
         return self.saved_here()
 
     def saved_here(self) -> str | None:
         """The same, for one process."""
-        found = self.destination()
-        return found.folder if found is not None and found.is_there() else None
+        destination = self.destination()
+        return destination.folder if destination is not None and destination.is_there() else None
 
     def write_destination(self, destination: Destination) -> None:
         try:
@@ -99,14 +196,14 @@ class CheckpointFolder:
             raise self._unwritable(error) from None
 
     def tensors(self, state: State, number: int) -> dict[str, torch.Tensor]:
-        """What a stage gave, in memory of its own."""
+        """The tensors of a stage, in memory of their own."""
         name = state.file(number)
         with decoding(self.path / name, "safetensors"):
             data = read_file(self.path, name, state.stages[number].entry)
             return {key: tensor.clone() for key, tensor in read_tensors(data).items()}
 
     def write(self, state: State, number: int, data: bytes) -> None:
-        """Make this the state; `data` is what its stage `number` gave."""
+        """Make this the state; `data` are the tensors of its stage `number`."""
         self._unused = False
         try:
             replace_file(self.path / state.file(number), data)
@@ -116,7 +213,7 @@ class CheckpointFolder:
         self.remove_the_rest(state.files)
 
     def _commit(self, state: bytes) -> None:
-        """From the moment that this ends, the new state counts."""
+        """Replace the state, atomically."""
         replace_file(self.path / STATE, state)
 
     def remove_the_rest(self, kept: set[str]) -> None:
@@ -129,13 +226,13 @@ class CheckpointFolder:
             raise self._unwritable(error) from None
 
     def check_empty(self) -> None:
-        """Refuse a folder with files in it that no killed fit has left."""
+        """Refuse a folder with files that are not left from a killed fit."""
         others = [name for name in sorted(os.listdir(self.path)) if not _is_ours(name)]
         if others:
             raise InvalidInput("checkpoint", str(self.path), f"is a folder with other files in it, such as {others[0]}")
 
     def discard(self) -> None:
-        """Delete everything; what a kill leaves of that is no checkpoint any more."""
+        """Delete everything, the state first: if this is killed, what is left is no checkpoint."""
         (self.path / STATE).unlink(missing_ok=True)
         self.remove_the_rest(set())
         self._unused = True

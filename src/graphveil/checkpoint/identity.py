@@ -31,7 +31,7 @@ def identity(model: NodeClassifier, plan: Plan, graph: GraphView, salt: str | No
 
     The seed is not in it. The fingerprint of the graph is for the owner.
     """
-    found = {
+    fit = {
         **{f"option {name}": value for name, value in params_of(model).items()},
         "option level": level_to_dict(model.level),
         "method": model.method,
@@ -41,7 +41,7 @@ def identity(model: NodeClassifier, plan: Plan, graph: GraphView, salt: str | No
         "code": code_digest(),
         "libraries": library_versions(),
     }
-    same: dict[str, Any] = json.loads(json.dumps(found, default=str))
+    same: dict[str, Any] = json.loads(json.dumps(fit, default=str))
     return same
 
 

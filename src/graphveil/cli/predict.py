@@ -56,7 +56,7 @@ def predict(
     model = _model(run, graph, root, split_seed)
     naming, facts = model.fitted_.naming, model.plan_.facts
     if new is not None:
-        from graphveil.artifact.new_nodes import read_new_nodes
+        from graphveil.artifact.predictions import read_new_nodes
 
         asked = read_new_nodes(new, naming, facts)
         probabilities = model.predict_new(

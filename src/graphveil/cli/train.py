@@ -156,7 +156,7 @@ def _check_words(
     resume: bool,
 ) -> None:
     """Refuse options that do not go together."""
-    from graphveil.artifact.destination import check_apart
+    from graphveil.artifact.saving import check_apart
 
     if budget is not None:
         if out is None or level == "none":
@@ -179,7 +179,7 @@ def _train(
     as_json: bool,
 ) -> None:
     """Fit in this process, save and print. Whatever can be refused is refused before the fit."""
-    from graphveil.artifact.destination import check_budget, check_new_run, check_space
+    from graphveil.artifact.saving import check_budget, check_new_run, check_space
     from graphveil.evaluation.peak_memory import peak_memory_mb
 
     if out is not None:
@@ -188,7 +188,7 @@ def _train(
     data = load()
     data.check_trainable()
     plan = model.plan(data)
-    check_budget(budget, plan)
+    check_budget(budget, plan.epsilon)
     check_space(model, plan, out, None if kept is None else kept.folder)
     if model.delta != "auto":
         warn_of_delta(plan)
@@ -239,7 +239,7 @@ def save_somewhere(
     Raises:
         Unwritable: If the run is not in `out`; the message says where it is.
     """
-    from graphveil.artifact.destination import other_places, said_where
+    from graphveil.artifact.saving import other_places, saved_elsewhere
     from graphveil.storage.files import Unwritable
 
     try:
@@ -255,7 +255,7 @@ def save_somewhere(
             write(place)
         except Unwritable:
             continue
-        raise said_where(failed, place)
+        raise saved_elsewhere(failed, place)
     raise failed
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import typer
 
-from graphveil.artifact.destination import check_budget, check_new_run, check_space, other_places
+from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places
 from graphveil.checkpoint import AlreadySaved
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
@@ -164,7 +164,7 @@ def _check_out(options: Options) -> None:
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
     plan = model.plan_for(facts)
-    check_budget(options.budget, plan)
+    check_budget(options.budget, plan.epsilon)
     check_space(model, plan, options.out, options.checkpoint)
 
 

@@ -31,7 +31,7 @@ class Answer:
 
 
 class Answers:
-    """All answers of one model, in memory; `artifact.answers` keeps them on disk.
+    """All answers of one model, in memory; `artifact.predictions` keeps them on disk.
 
     The first draws of all new rows join the table that the fit released. Second draws, of rows that have changed,
     make up a second table, and so on: `releases` is the number of tables.

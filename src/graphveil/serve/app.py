@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from graphveil import __version__
+from graphveil.provenance import __version__
 from graphveil.serve.guard import Guard
 from graphveil.serve.limits import small_body
 from graphveil.serve.metrics import Metrics
