@@ -20,11 +20,11 @@ from benchmarks.fresh_process import in_fresh_process
 from benchmarks.graphs import regular_graph
 from benchmarks.result import Result, Section
 from graphveil.distributed.group import Group
-from graphveil.distributed.layout import Layout
+from graphveil.distributed.inputs import ROWS_AT_ONCE, Batch, ShardedLinear
 from graphveil.distributed.parts import write_parts
-from graphveil.distributed.rows import ROWS_AT_ONCE, Batch, ShardedLinear
+from graphveil.distributed.shard import Layout
 from graphveil.execution.gaussian import rounding_of
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import write_graph
 from graphveil.noise import NoiseSource
 
@@ -94,7 +94,7 @@ def constants(nodes: int) -> dict[str, tuple[float, str]]:
     columns = rng.integers(nodes, size=(ROWS_AT_ONCE, degree)).astype(np.int32)
     starts = np.arange(0, ROWS_AT_ONCE * degree + 1, degree)
     ones = np.ones(columns.size, np.float32)
-    rows = SparseRows(sp.csr_array((ones, columns.reshape(-1), starts), shape=(ROWS_AT_ONCE, nodes)))
+    rows = CsrRows(sp.csr_array((ones, columns.reshape(-1), starts), shape=(ROWS_AT_ONCE, nodes)))
     batch = Batch(rows, [ROWS_AT_ONCE], torch.zeros(ROWS_AT_ONCE), Group(0, 1))
     value, gradient = torch.randn(ROWS_AT_ONCE, _HIDDEN), torch.zeros_like(W, dtype=torch.float64)
     weight = torch.nn.Parameter(W.clone())

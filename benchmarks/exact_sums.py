@@ -17,7 +17,7 @@ from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.gaussian import add_gaussian_
 from graphveil.execution.rowwise import Linear, selu
-from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, transpose_of
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows, transpose_of
 from graphveil.noise import NoiseSource
 
 _WIDTH, _CLASSES = 64, 8
@@ -86,13 +86,13 @@ def _dense(count: int, width: int) -> torch.Tensor:
 def _sparse(count: int, width: int, filled: int) -> SparseRows:
     rng = np.random.default_rng(0)
     columns = np.sort(rng.integers(width, size=(count, filled)), axis=1).ravel()
-    return SparseRows(sp.csr_array((np.ones(len(columns), np.float32), columns, np.arange(count + 1) * filled)))
+    return CsrRows(sp.csr_array((np.ones(len(columns), np.float32), columns, np.arange(count + 1) * filled)))
 
 
 def _adjacency(nodes: int, degree: int) -> SparseRows:
     columns = np.random.default_rng(0).integers(nodes, size=nodes * degree)
     shape = (nodes, nodes)
-    return SparseRows(
+    return CsrRows(
         sp.csr_array((np.ones(len(columns), np.float32), columns, np.arange(nodes + 1) * degree), shape=shape)
     )
 

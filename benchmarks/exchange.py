@@ -9,7 +9,7 @@ from collections.abc import Callable
 import torch
 
 from graphveil.distributed.group import Group
-from graphveil.distributed.rows import ROWS_AT_ONCE
+from graphveil.distributed.inputs import ROWS_AT_ONCE
 
 _HIDDEN, _TIMES = 64, 30
 

@@ -8,13 +8,12 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
-from graphveil.distributed.inputs import ShardedTarget
-from graphveil.distributed.layout import Layout
-from graphveil.distributed.rows import ShardedRows
-from graphveil.distributed.source import RowShard
+from graphveil.distributed.inputs import ShardedRows, ShardedTarget
+from graphveil.distributed.ledger import RowShard
+from graphveil.distributed.shard import Layout
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import CsrRows
 from graphveil.methods.networks import Embedding
 from support.jobs import together
 
@@ -59,7 +58,7 @@ def work(group):
 
 @pytest.mark.slow
 def test_as_on_one_process():
-    expected = sums(SparseRows(A), LABELS, TRAIN, TRAIN.split(30))
+    expected = sums(CsrRows(A), LABELS, TRAIN, TRAIN.split(30))
     for found in together(3, work):
         for ours, theirs in zip(found, expected, strict=True):
             for mine, other in zip(ours, theirs, strict=True):

@@ -9,10 +9,10 @@ import torch
 
 from graphveil.auditing.arithmetic import cycle_labels
 from graphveil.auditing.hubs import chosen_readers
-from graphveil.distributed.layout import Layout
-from graphveil.distributed.rows import ShardedRows
+from graphveil.distributed.inputs import ShardedRows
+from graphveil.distributed.shard import Layout
 from graphveil.execution.exact import EXACT
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import CsrRows
 from support.jobs import together
 
 NODES = 44_199
@@ -51,7 +51,7 @@ def work(group, matrices):
 def test_sums_of_a_hub(processes):
     matrices = [hub(False), hub(True)]
     expected = [
-        [EXACT.product(SparseRows(matrix), table()), EXACT.transposed_product(SparseRows(matrix), table())]
+        [EXACT.product(CsrRows(matrix), table()), EXACT.transposed_product(CsrRows(matrix), table())]
         for matrix in matrices
     ]
     for found in together(processes, work, matrices):
@@ -59,5 +59,5 @@ def test_sums_of_a_hub(processes):
             assert all(torch.equal(torch.from_numpy(mine), other) for mine, other in zip(ours, theirs, strict=True))
     moved = [float((after - before).norm()) for before, after in zip(*expected, strict=True)]
     assert max(moved) <= 1
-    plain = [SparseRows(matrix).times(table())[-1].double() for matrix in matrices]
+    plain = [CsrRows(matrix).times(table())[-1].double() for matrix in matrices]
     assert float((plain[1] - plain[0]).norm()) > 1.5  # what float32 makes of the same link

@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy, selu
 
 from graphveil.errors import InvalidInput
 from graphveil.execution.clipping import ClippedSums
-from graphveil.execution.sparse_rows import SparseLinear, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.graph import csbm
 from graphveil.methods import DPDGC, training
 from graphveil.privacy.levels import KNeighbor
@@ -76,7 +76,7 @@ def test_it_agrees_with_opacus(seed, rows, features, width, classes, clip, spars
         with torch.no_grad():
             model.first.weight.copy_(dense.first.weight.T)
             model.first.bias.copy_(dense.first.bias)
-        inputs = SparseRows(sp.csr_array(x))
+        inputs = CsrRows(sp.csr_array(x))
         theirs[0] = theirs[0].T
     else:
         model = dense
@@ -120,7 +120,7 @@ def test_the_embeddings_step_with_a_frozen_head():
         def forward(self, x):
             return selu(self.layer(x)) @ R
 
-    rows = SparseRows(A)
+    rows = CsrRows(A)
     ours = ClippedSums(layer, 1.0, 50).of(lambda: cross_entropy(selu(layer(rows)) @ R, labels, reduction="none"))
     theirs = oracle(Dense(), (torch.from_numpy(A.toarray()),), labels, 1.0)
     assert_close(ours, [theirs[0].T, theirs[1]])
@@ -156,5 +156,5 @@ def test_a_parameter_outside_linear_layers_is_refused():
 def test_sparse_products_have_gradients():
     A = sp.csr_array(np.array([[0, 1, 1], [0, 0, 0]], dtype=np.float32))
     layer = SparseLinear(3, 2)
-    layer(SparseRows(A)).sum().backward()
+    layer(CsrRows(A)).sum().backward()
     assert torch.equal(layer.weight.grad, torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]))

@@ -17,7 +17,7 @@ from graphveil.execution import sums
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.rowwise import Linear, product, selu
-from graphveil.execution.sparse_rows import SparseLinear, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.privacy.lattice import GradientLattice, noise_step, table_step
 
 SIZES = [1e-30, 1e-3, 1.0, 1e6, 1e30]
@@ -71,7 +71,7 @@ def test_long_rows_have_the_right_norm_where_float32_does_not():
     one_after_the_other = float(np.cumsum(row[0].numpy() ** 2, dtype=np.float32)[-1]) ** 0.5
     assert float(row.double().norm()) > 1.001 * one_after_the_other
     assert float(EXACT.lengths(row)) == pytest.approx(float(row.double().norm()), rel=1e-12)
-    sparse = SparseRows(sp.csr_array(row.numpy()))
+    sparse = CsrRows(sp.csr_array(row.numpy()))
     assert float(EXACT.lengths(sparse)) == pytest.approx(float(row.double().norm()), rel=1e-12)
 
 
@@ -79,7 +79,7 @@ def hub(entries, seed=0):
     """A hub that reads everybody, with rows that cancel and one that is huge beside the others."""
     rng = np.random.default_rng(seed)
     rows = torch.from_numpy(rng.choice([1.0, -1.0], size=(entries, 3)) * rng.choice([1, 1e-4, 1e-7], size=(entries, 1)))
-    return SparseRows(sp.csr_array(np.ones((1, entries), np.float32))), EXACT.table(rows, 1.0, entries)
+    return CsrRows(sp.csr_array(np.ones((1, entries), np.float32))), EXACT.table(rows, 1.0, entries)
 
 
 @pytest.mark.parametrize("entries", [1000, 10**5, 10**6])
@@ -95,23 +95,23 @@ def test_order_threads_and_routine_do_not_change_a_sum(monkeypatch):
     matrix = sp.csr_array(sp.random(400, 300, 0.3, random_state=0, format="csr", dtype=np.float32))
     matrix.data = rng.integers(1, 100, size=matrix.nnz).astype(np.float32)
     table = EXACT.table(torch.from_numpy(rng.normal(size=(300, 7))), 1.0, 300)
-    expected = EXACT.product(SparseRows(matrix), table)
+    expected = EXACT.product(CsrRows(matrix), table)
     assert torch.equal(expected, torch.from_numpy(matrix.toarray()).double() @ table.double())
     order = rng.permutation(300)
-    shuffled = SparseRows(sp.csr_array(matrix[:, order]))
+    shuffled = CsrRows(sp.csr_array(matrix[:, order]))
     assert torch.equal(EXACT.product(shuffled, table[torch.from_numpy(order)]), expected)
     monkeypatch.setattr(sums, "_WORTH_A_THREAD", 10)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        assert torch.equal(EXACT.product(SparseRows(matrix), table), expected)
+        assert torch.equal(EXACT.product(CsrRows(matrix), table), expected)
     finally:
         torch.set_num_threads(threads)
     monkeypatch.setattr(sums, "compiled_library", lambda: None)
-    assert torch.equal(EXACT.product(SparseRows(matrix), table), expected)
-    transposed = EXACT.transposed_product(SparseRows(matrix.T), table)
+    assert torch.equal(EXACT.product(CsrRows(matrix), table), expected)
+    transposed = EXACT.transposed_product(CsrRows(matrix.T), table)
     assert torch.equal(transposed, expected)
-    few = SparseRows(sp.csr_array(matrix.T[:20]))
+    few = CsrRows(sp.csr_array(matrix.T[:20]))
     assert torch.equal(EXACT.transposed_product(few, table[:20]), expected_of(matrix.T[:20], table[:20]))
 
 
@@ -133,7 +133,7 @@ def gradients(x, y, clip=1.0, blocks=None, order=None, sparse=False, seed=0):
     width = x.shape[1]
     model = Net(SparseLinear(width, 6) if sparse else Linear(width, 6))
     order = torch.arange(len(x)) if order is None else order
-    rows = SparseRows(sp.csr_array(x[order].numpy())) if sparse else x[order]
+    rows = CsrRows(sp.csr_array(x[order].numpy())) if sparse else x[order]
     labels = y[order]
     engine = ClippedSums(model, clip, len(x))
 

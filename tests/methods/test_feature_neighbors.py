@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 import graphveil as gv
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
 from graphveil.methods import feature_neighbors as feature_neighbors
 from graphveil.methods.estimator import Inputs
@@ -41,7 +41,7 @@ def by_the_book(x: np.ndarray, labels: torch.Tensor, train: torch.Tensor, *, abo
 @pytest.mark.parametrize("sparse", [False, True])
 def test_votes_are_what_they_are_said_to_be(nodes, sparse):
     x, labels, train = nodes
-    rows = SparseRows(sp.csr_array(x)) if sparse else torch.from_numpy(x)
+    rows = CsrRows(sp.csr_array(x)) if sparse else torch.from_numpy(x)
     found = votes_of_feature_neighbors(rows, labels, train, CLASSES).numpy()
     np.testing.assert_allclose(found, by_the_book(x, labels, train), atol=1e-4)
     assert not np.allclose(found, by_the_book(x, labels, train, about_itself=True), atol=1e-2)

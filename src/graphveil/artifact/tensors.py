@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.plan import Plan
 
@@ -72,7 +72,7 @@ def restore(
 def weight_shapes(model: NodeClassifier, plan: Plan, sparse: bool) -> Parts:
     """What of a model with this plan is in the file of weights, without memory."""
     width = plan.facts.features
-    like: Rows = SparseRows(sp.csr_array((0, width))) if sparse else torch.empty(0, width, device="meta")
+    like: Rows = CsrRows(sp.csr_array((0, width))) if sparse else torch.empty(0, width, device="meta")
     with torch.device("meta"):  # shapes without memory
         return model.covered_parts(plan, like)
 

@@ -17,7 +17,7 @@ import torch
 
 from graphveil.auditing.choice_pairs import choice_sums
 from graphveil.execution.exact import EXACT
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import CsrRows, SparseRows
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
 from graphveil.privacy.mechanisms import GaussianRelease
@@ -97,7 +97,7 @@ def copies(canary: Canary, coins: np.ndarray) -> Copies:
     matrix = sp.coo_array((np.ones(len(ends[0]), dtype=np.float32), ends), shape=shape).tocsr()
     labels = np.where(coins[:, None], canary.labels_after, canary.labels).ravel()
     table = np.where(coins[:, None, None], canary.table_after, canary.table).reshape(-1, canary.table.shape[1])
-    return Copies(SparseRows(matrix), torch.from_numpy(labels), torch.from_numpy(table).float())
+    return Copies(CsrRows(matrix), torch.from_numpy(labels), torch.from_numpy(table).float())
 
 
 def multiply(found: Copies) -> torch.Tensor:

@@ -17,7 +17,7 @@ from scipy.special import logsumexp
 
 from graphveil.auditing.subject import KIND, Subject
 from graphveil.execution.clipping import ClippedSums
-from graphveil.execution.sparse_rows import SparseLinear, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, SparseLinear, SparseRows
 from graphveil.privacy.accounting import SampledGaussian
 from graphveil.privacy.accounting.discretised import binomial_log_weights
 from graphveil.privacy.mechanisms import ClippedTraining
@@ -41,7 +41,7 @@ def gradient_scores(subject: Subject, mechanism: ClippedTraining, coins: np.ndar
     """Log-likelihood ratio of each canary, heads against tails, over all steps."""
     group = int(mechanism.group.of(KIND))
     owners = np.repeat(np.arange(len(coins)), group)
-    rows = SparseRows(
+    rows = CsrRows(
         sp.csr_array(
             (np.full(len(owners), _LENGTH, np.float32), owners, np.arange(len(owners) + 1)),
             shape=(len(owners), len(coins)),

@@ -23,7 +23,7 @@ from graphveil.auditing.subject import Subject, as_released, held_at
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import Arithmetic
-from graphveil.execution.sparse_rows import Rows, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import Inputs, NodeClassifier
@@ -242,7 +242,7 @@ class ShiftedLabels(DPDGC):
         rows = data.adjacency.matrix
         kept = sp.csr_array(rows[np.diff(rows.indptr) > 0])
         missing = data.nodes - kept.shape[0]
-        data.adjacency = SparseRows(sp.csr_array(sp.vstack([kept, sp.csr_array((missing, data.nodes))])))
+        data.adjacency = CsrRows(sp.csr_array(sp.vstack([kept, sp.csr_array((missing, data.nodes))])))
         return super()._fit(data, ledger)
 
 

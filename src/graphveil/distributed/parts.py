@@ -27,9 +27,7 @@ import torch
 
 from graphveil import validate
 from graphveil.distributed.group import Group
-from graphveil.distributed.layout import Layout
-from graphveil.distributed.memory import give_back
-from graphveil.distributed.shard import Shard
+from graphveil.distributed.shard import Layout, Shard, return_free_memory
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.io.columns import Table
@@ -84,7 +82,7 @@ def read_part(path: Path, group: Group) -> Shard:
     matrix = _rows(source, target, (layout.starts[-1], layout.span(group.rank).count), first, path)
     del source, target
     pa.default_memory_pool().release_unused()
-    give_back()
+    return_free_memory()
     numbered = list(classes) == list(range(len(classes)))
     own = {field: torch.cat([found[field] for found in nodes]) for field in nodes[0]}
     return Shard(

@@ -1,15 +1,18 @@
-"""A process's part of a graph: its nodes with their features and labels, and the entries of A in their columns."""
+"""Which nodes belong to which process, and the part of a graph that a process has."""
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from graphveil.distributed.group import Group
-from graphveil.distributed.layout import Layout, Span
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
@@ -19,10 +22,48 @@ from graphveil.methods.estimator import check_declared_edges, declared_edges
 from graphveil.privacy.facts import PublicFacts
 
 
+@dataclass(frozen=True)
+class Span:
+    """Rows `first` .. `first + count - 1` of `total`."""
+
+    first: int
+    count: int
+    total: int
+
+    @classmethod
+    def of(cls, counts: Sequence[int], rank: int) -> Span:
+        """The rows of a rank, where each has so many, one rank's after the other's."""
+        return cls(sum(counts[:rank]), counts[rank], sum(counts))
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Contiguous blocks of nodes, one for each process: rows of W, columns of A, and readers."""
+
+    starts: tuple[int, ...]
+
+    @classmethod
+    def even(cls, nodes: int, parts: int) -> Layout:
+        """Blocks of equal size, but for one node."""
+        if nodes < parts:
+            raise InvalidInput("processes", parts, f"are more than there are nodes, {nodes}")
+        return cls(tuple(nodes * part // parts for part in range(parts + 1)))
+
+    @property
+    def counts(self) -> list[int]:
+        return [b - a for a, b in pairwise(self.starts)]
+
+    def span(self, rank: int) -> Span:
+        return Span.of(self.counts, rank)
+
+
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """`indptr` and `indices` are rows of all readers over own columns, which count from 0; everything else is about
-    own nodes. Names and numbers of nodes, features and classes are those of the whole graph.
+    """The part of a graph that belongs to one process: its nodes, and the edges that lead to them.
+
+    `indptr` and `indices` have a row for each node of the graph, over the columns of own nodes, which count from 0.
+    Features, labels and masks are those of own nodes. Names and numbers of nodes, features and classes are those of the
+    whole graph. `fingerprint` is that of the whole graph, where a process has seen it.
     """
 
     layout: Layout
@@ -42,7 +83,6 @@ class Shard:
     counts: ReadReport | None = None
     undeclared: Undeclared = field(default_factory=Undeclared)
     fingerprint: Fingerprint | None = None
-    """Of the whole graph, where a process has seen it."""
 
     @property
     def span(self) -> Span:
@@ -58,7 +98,7 @@ class Shard:
 
     @classmethod
     def of(cls, graph: Graph, group: Group, direction: Direction = "out") -> Shard:
-        """A part of a graph that is in memory; for graphs that fit into one."""
+        """This process's part of a graph that each process has in memory."""
         layout = Layout.even(graph.num_nodes, group.size)
         span = layout.span(group.rank)
         own = slice(span.first, span.first + span.count)
@@ -85,7 +125,15 @@ class Shard:
         )
 
     def facts(self, group: Group, *, edges: int | None) -> PublicFacts:
-        """What the plan is made from, of the whole graph; `edges` is the declared bound, which it has to keep."""
+        """Public facts about the whole graph, from which the plan is made.
+
+        Args:
+            group: All processes, which call this together.
+            edges: The declared bound on the number of stored edges; None: there is none.
+
+        Raises:
+            InvalidInput: There is no training set, or there are more edges than declared.
+        """
         train, stored = group.total(torch.tensor([int(self.train_mask.sum()), len(self.indices)])).tolist()
         if not train:
             raise InvalidInput("train_mask", None, "the graph has no training set")
@@ -100,3 +148,14 @@ class Shard:
         )
         check_declared_edges(facts, stored)
         return facts
+
+
+def return_free_memory() -> None:
+    """Return memory that is free to the system, where the C library can; glibc otherwise keeps much of it."""
+    _malloc_trim()(0)
+
+
+@cache
+def _malloc_trim() -> Callable[[int], object]:
+    trim: Callable[[int], object] = getattr(ctypes.CDLL(None), "malloc_trim", lambda kept: kept)
+    return trim

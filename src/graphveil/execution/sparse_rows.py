@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,8 +21,82 @@ from graphveil.execution.sums import Factor, row_sums
 Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tensor]
 
 
-class SparseRows:
-    """Rows of a sparse matrix, with what training needs: both products, and the squared norm of each row in float64.
+class SparseRows(ABC):
+    """Rows of a sparse matrix as inputs of a linear layer, held by one process (`CsrRows`) or divided among several.
+
+    `squared_norms` are the squared norms of the rows, in float64.
+    """
+
+    shape: tuple[int, int]
+    device: torch.device
+    squared_norms: torch.Tensor
+
+    def __init__(self) -> None:
+        self._taken = WeakIdKeyDictionary()
+
+    def __len__(self) -> int:
+        return int(self.shape[0])
+
+    def __getitem__(self, rows: torch.Tensor) -> SparseRows:
+        """Some of the rows, cached while `rows` exists: full-batch training asks for the same ones at every step."""
+        if rows not in self._taken:
+            self._taken[rows] = self.take_rows(rows)
+        taken: SparseRows = self._taken[rows]
+        return taken
+
+    @property
+    @abstractmethod
+    def binary(self) -> bool:
+        """Whether all entries are 1."""
+
+    @abstractmethod
+    def take_rows(self, rows: torch.Tensor) -> SparseRows:
+        """Some of the rows, by their indices."""
+
+    @abstractmethod
+    def times(self, weight: torch.Tensor) -> torch.Tensor:
+        """The product with a table, in float32."""
+
+    @abstractmethod
+    def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """The product in float64; it does not round if entries and table are on a lattice (`execution.exact`)."""
+
+    @abstractmethod
+    def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
+        """The transposed product in float32: for training that needs no protection."""
+
+    @abstractmethod
+    def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
+        """The product of the transpose in float64, likewise."""
+
+    @abstractmethod
+    def transposed_sums(self, product: Product) -> TransposedSums:
+        """Transposed products over many blocks of rows like these, step after step."""
+
+    @property
+    def matrix(self) -> sp.csr_array:
+        """The rows as a scipy matrix, where one process holds all of them."""
+        raise NotImplementedError
+
+    def rounded(self, steps: torch.Tensor, kept: torch.Tensor) -> SparseRows:
+        """The same rows with entries rounded towards zero to multiples of each row's step, a power of two.
+
+        Rows that are not `kept` become zero.
+        """
+        raise NotImplementedError
+
+    def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
+        """The product with a gradient for `weight`; `exact` uses `exact_times`."""
+        product: torch.Tensor = _Product.apply(weight, self, exact)
+        return product
+
+    def layer(self, outputs: int) -> SparseLinear:
+        """A linear layer that reads such rows."""
+        return SparseLinear(int(self.shape[1]), outputs)
+
+
+class CsrRows(SparseRows):
+    """Sparse rows that this process holds.
 
     Products are sums of table rows (`embedding_bag`), which torch computes two to three times faster than a CSR
     product. On the CPU the memory of the matrix is used as it is, which may be a mapped file, so nobody may change it.
@@ -39,11 +114,11 @@ class SparseRows:
         )
 
     def _set(self, starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor | None, width: int) -> None:
+        super().__init__()
         self._starts, self._columns, self._values = starts, columns, values
         self.shape = (len(starts) - 1, width)
         self.device = starts.device
-        self._transposed: SparseRows | None = None
-        self._taken = WeakIdKeyDictionary()
+        self._transposed: CsrRows | None = None
         self._counts = counts = starts.diff()
         if values is None:
             self.squared_norms = counts.double()
@@ -54,43 +129,29 @@ class SparseRows:
 
     @property
     def matrix(self) -> sp.csr_array:
-        """The rows as a scipy matrix."""
         values = np.ones(len(self._columns), np.float32) if self._values is None else self._values.cpu().numpy()
         return sp.csr_array((values, self._columns.cpu().numpy(), self._starts.cpu().numpy()), shape=self.shape)
 
-    def __len__(self) -> int:
-        return int(self.shape[0])
-
-    def __getitem__(self, rows: torch.Tensor) -> SparseRows:
-        """Some of the rows, cached while `rows` exists: full-batch training asks for the same ones at every step."""
-        if rows not in self._taken:
-            self._taken[rows] = self.take_rows(rows)
-        taken: SparseRows = self._taken[rows]
-        return taken
-
-    def take_rows(self, rows: torch.Tensor) -> SparseRows:
+    def take_rows(self, rows: torch.Tensor) -> CsrRows:
         first = self._starts.index_select(0, rows)
         counts = self._counts.index_select(0, rows)
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
         places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
         places += torch.repeat_interleave(first - starts[:-1], counts)
-        taken = object.__new__(SparseRows)
+        taken = object.__new__(CsrRows)
         values = None if self._values is None else self._values.index_select(0, places)
         taken._set(starts, self._columns.index_select(0, places), values, self.shape[1])
         return taken
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
-        """The product with a table, in float32."""
         return self.times_of_rows(weight, 0, len(self))
 
     @torch.no_grad()
     def exact_times(self, table: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
-        """The product in float64; it does not round if entries and table are on a lattice (`execution.exact`)."""
         return row_sums(self._starts, self._columns, self._values, table.contiguous(), out)
 
     @torch.no_grad()
     def exact_transposed_times(self, table: torch.Tensor) -> torch.Tensor:
-        """The product of the transpose in float64, likewise."""
         if len(self) < self.shape[1] // 8:
             each = table.double().index_select(0, torch.repeat_interleave(self._counts))
             if self._values is not None:
@@ -103,23 +164,19 @@ class SparseRows:
 
     @property
     def binary(self) -> bool:
-        """Whether all entries are 1."""
         return self._values is None
 
-    def rounded(self, steps: torch.Tensor, kept: torch.Tensor) -> SparseRows:
-        """The same rows with entries rounded towards zero to multiples of each row's step, a power of two.
-
-        Rows that are not `kept` become zero.
-        """
+    def rounded(self, steps: torch.Tensor, kept: torch.Tensor) -> CsrRows:
         assert self._values is not None
         each, stays = (torch.repeat_interleave(of_row, self._counts) for of_row in (steps.float(), kept))
         values = torch.where(stays, (self._values / each).trunc_().mul_(each), 0.0)
-        rounded = object.__new__(SparseRows)
+        rounded = object.__new__(CsrRows)
         rounded._set(self._starts, self._columns, values, self.shape[1])
         return rounded
 
     @torch.no_grad()
     def times_of_rows(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:
+        """The product of rows `first` to `last - 1` with a table, in float32."""
         starts = self._starts[first : last + 1]
         columns, values = self._columns, self._values
         if (first, last) != (0, len(self)):
@@ -130,28 +187,29 @@ class SparseRows:
             columns, weight.contiguous(), starts, mode="sum", include_last_offset=True, per_sample_weights=values
         )
 
-    def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
-        """The product with a gradient for `weight`; `exact` uses `exact_times`."""
-        product: torch.Tensor = _Product.apply(weight, self, exact)
-        return product
-
     def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
-        """The transposed product in float32: for training that needs no protection."""
         if self._transposed is None:
             self._transposed = transpose_of([self])
         return self._transposed.times(value)
 
     def transposed_sums(self, product: Product) -> TransposedSums:
-        """Transposed products over many blocks of rows like these, step after step."""
-        return TransposedSums(product)
-
-    def layer(self, outputs: int) -> SparseLinear:
-        """A linear layer that reads such rows."""
-        return SparseLinear(int(self.shape[1]), outputs)
+        return CollectedSums(product)
 
 
-class TransposedSums:
-    """Collects the clipped output gradients of a sparse layer over all blocks, for one transposed product a step."""
+class TransposedSums(ABC):
+    """The gradient of a sparse layer's weight, summed over blocks of rows that are the same at every step."""
+
+    @abstractmethod
+    def add(self, rows: SparseRows, outputs: Factor) -> torch.Tensor:
+        """Add a block, given its inputs and the clipped gradients of its outputs; returns these on their lattice."""
+
+    @abstractmethod
+    def weight_sum(self) -> torch.Tensor:
+        """The sum over all blocks of a step, in float64; the next step may overwrite it."""
+
+
+class CollectedSums(TransposedSums):
+    """Collects the clipped gradients of all blocks, for one transposed product a step."""
 
     def __init__(self, product: Product) -> None:
         self._product = product
@@ -161,7 +219,6 @@ class TransposedSums:
         self._transposed: SparseRows | None = None
 
     def add(self, rows: SparseRows, outputs: Factor) -> torch.Tensor:
-        """The output gradients of a block, which are returned on their lattice."""
         if self._transposed is None:
             self._rows.append(rows)
             self._scaled.append(outputs.rounded())
@@ -171,7 +228,6 @@ class TransposedSums:
         return outputs.rounded(place)
 
     def weight_sum(self) -> torch.Tensor:
-        """The gradient of the layer's weight, in float64; the next step may overwrite it."""
         if self._transposed is None:
             self._transposed = transpose_of(self._rows)
             self._outputs = torch.cat(self._scaled)
@@ -188,10 +244,10 @@ def _shared(array: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(array)
 
 
-def transpose_of(blocks: Sequence[SparseRows]) -> SparseRows:
+def transpose_of(blocks: Sequence[SparseRows]) -> CsrRows:
     """The transpose of these rows, with the blocks stacked one below the other."""
     stacked = sp.vstack([block.matrix for block in blocks], format="csr")
-    return SparseRows(sp.csr_array(stacked.T), blocks[0].device)
+    return CsrRows(sp.csr_array(stacked.T), blocks[0].device)
 
 
 class _Product(torch.autograd.Function):

@@ -19,7 +19,7 @@ from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import EXACT, Arithmetic
-from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
+from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows
 from graphveil.graph import Graph, GraphView, cap_degree
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
@@ -483,8 +483,8 @@ class NodeClassifier:
             self._count_readers(rows, np.array(releases))
         with torch.no_grad():
             sparse = self.fitted_.sparse
-            inputs: Rows = SparseRows(sp.csr_array(x), self.device) if sparse else _dense(x).to(self.device)
-            logits = self._logits_new(inputs, SparseRows(rows, self.device), from_graph)
+            inputs: Rows = CsrRows(sp.csr_array(x), self.device) if sparse else _dense(x).to(self.device)
+            logits = self._logits_new(inputs, CsrRows(rows, self.device), from_graph)
         counted = draws and self._degree_bound(self.plan_) is not None
         return [
             Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
@@ -729,7 +729,7 @@ class Inputs:
 
     def __init__(self, graph: GraphView, adjacency: Any, device: str, sparse: bool | None = None) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
-        self.adjacency = SparseRows(adjacency, device)
+        self.adjacency: SparseRows = CsrRows(adjacency, device)
         self.features = _features(graph, device, sparse)
         self.features_of = KeptRows(self.features)
         self.target = Target(
@@ -769,8 +769,8 @@ def _features(graph: GraphView, device: str, sparse: bool | None = None) -> Rows
     if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
         return torch.zeros(int(found.shape[0]), 0, device=device)
     if isinstance(found, torch.Tensor):
-        return SparseRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
-    return SparseRows(found, device) if sparse is not False else _dense(found.toarray()).to(device)
+        return CsrRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
+    return CsrRows(found, device) if sparse is not False else _dense(found.toarray()).to(device)
 
 
 def _dense(x: np.ndarray) -> torch.Tensor:

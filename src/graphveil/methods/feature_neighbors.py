@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
-from graphveil.execution.sparse_rows import Rows, SparseRows, dense
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.networks import log_probabilities, normalize_rows
 
@@ -50,7 +50,7 @@ def _unit_rows(features: Rows) -> Rows:
         weights = 1 + np.log(len(features) / np.maximum(1, np.bincount(matrix.indices, minlength=matrix.shape[1])))
         weighted = sp.csr_array(matrix * weights)
         norms = np.maximum(1e-12, np.sqrt(weighted.power(2).sum(axis=1)))
-        return SparseRows(sp.csr_array(weighted / norms[:, None]), features.device)
+        return CsrRows(sp.csr_array(weighted / norms[:, None]), features.device)
     having = (features != 0).sum(0).clamp_min(1)
     return normalize_rows(features * (1 + (len(features) / having).log()))
 

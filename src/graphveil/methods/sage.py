@@ -14,7 +14,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.edges import randomized_edges
 from graphveil.execution.rowwise import Linear, selu
-from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense, linear
 from graphveil.graph.graph import Direction
 from graphveil.methods import sage_plan
 from graphveil.methods.estimator import Inputs, NodeClassifier
@@ -95,7 +95,7 @@ class SAGE(NodeClassifier):
     def logits_with(self, features: torch.Tensor) -> torch.Tensor:
         """Logits of the training graph's nodes, if they had these features."""
         old, _, mean = self._training_inputs()
-        rows: Rows = SparseRows(sp.csr_array(features.numpy())) if isinstance(old, SparseRows) else features
+        rows: Rows = CsrRows(sp.csr_array(features.numpy())) if isinstance(old, SparseRows) else features
         out: torch.Tensor = self._model(rows, mean.times(features), mean)
         return out
 
@@ -113,7 +113,7 @@ class SAGE(NodeClassifier):
         del from_graph
         old, means, _ = self._training_inputs()
         h = self._model.hidden(old, means)
-        mean = SparseRows(_row_means(rows.matrix), self.device)
+        mean = CsrRows(_row_means(rows.matrix), self.device)
         own = self._model.hidden(features, _means(mean, old))
         return self._model.own_out(own) + mean.times(self._model.read_out(h))
 
@@ -139,7 +139,7 @@ class RandEdge(SAGE):
 
 
 def _with_means(features: Rows, adjacency: sp.csr_array, device: str) -> tuple[Rows, Rows, SparseRows]:
-    mean = SparseRows(_row_means(adjacency), device)
+    mean = CsrRows(_row_means(adjacency), device)
     return features, _means(mean, features), mean
 
 
