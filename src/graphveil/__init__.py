@@ -6,6 +6,8 @@ Names are loaded when they are first used: `import graphveil` loads neither PyTo
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from graphveil.methods.attached import Attached, attach
+
 if TYPE_CHECKING:
     from graphveil.artifact import load
     from graphveil.auditing import audit
@@ -65,6 +67,18 @@ __all__ = [
     "read_graph",
     "write_graph",
 ]
+
+
+def _save(*args: Any, **options: Any) -> None:
+    import_module("graphveil.artifact").save(*args, **options)
+
+
+def _open_checkpoint(*args: Any, **options: Any) -> Any:
+    return import_module("graphveil.checkpoint").Checkpoint(*args, **options)
+
+
+# Methods do not import the packages above them.
+attach(Attached(_save, _open_checkpoint))
 
 
 def __getattr__(name: str) -> Any:

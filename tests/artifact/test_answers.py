@@ -10,8 +10,8 @@ import pytest
 import graphveil as gv
 from graphveil.artifact.manifest import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers
+from graphveil.methods import new_nodes
 from graphveil.methods.answers import epsilon_with
-from graphveil.methods.estimator import NodeClassifier
 from support.artifacts import GRAPH, NEW, fitted
 
 FORK = multiprocessing.get_context("fork")
@@ -36,13 +36,13 @@ def asked_by_processes(folder, count):
 
 
 def test_processes_at_the_same_time_get_one_answer(folder, monkeypatch):
-    answer = NodeClassifier._answer
+    answers = new_nodes._answers
 
-    def slowly(self, *words):
+    def slowly(*words):
         time.sleep(0.2)  # everybody else asks while this one is busy
-        return answer(self, *words)
+        return answers(*words)
 
-    monkeypatch.setattr(NodeClassifier, "_answer", slowly)
+    monkeypatch.setattr(new_nodes, "_answers", slowly)
     found = asked_by_processes(folder, 6)
     assert (found == found[0]).all()
     assert (folder / JOURNAL).read_text().count('"node": "x"') == 1

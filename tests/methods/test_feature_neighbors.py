@@ -11,8 +11,8 @@ import graphveil as gv
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
 from graphveil.methods import feature_neighbors as feature_neighbors
-from graphveil.methods.estimator import Inputs
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
+from graphveil.methods.inputs import Inputs
 
 CLASSES = 3
 

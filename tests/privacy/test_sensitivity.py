@@ -12,7 +12,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.clipping import ClippedSums
 from graphveil.graph import Graph
 from graphveil.methods.choice import co_reader_margins, neighbor_margins
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining

@@ -33,8 +33,9 @@ from graphveil.execution import Ledger
 from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods import method_class
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedState
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate

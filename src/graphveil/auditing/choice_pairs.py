@@ -14,7 +14,7 @@ import torch
 
 from graphveil.graph import Graph
 from graphveil.methods.choice import co_reader_margins, neighbor_margins
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.privacy.levels import KNeighbor, Level, Node
 from graphveil.privacy.plan import Plan
 

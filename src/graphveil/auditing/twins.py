@@ -26,7 +26,8 @@ from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
 from graphveil.methods.dpdgc import DPDGC
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately

@@ -19,7 +19,7 @@ from graphveil.distributed.ledger import RowShard
 from graphveil.distributed.shard import Layout, Shard, return_free_memory
 from graphveil.execution.sparse_rows import CsrRows, Product, SparseLinear, SparseRows, TransposedSums
 from graphveil.execution.sums import Factor
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import Target
 
 # Rows of all processes together that are exchanged at a time: at width 64, 8 MiB sent and as much received.

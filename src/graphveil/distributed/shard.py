@@ -18,8 +18,7 @@ from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport, Undeclared
-from graphveil.methods.estimator import check_declared_edges, declared_edges
-from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_edges
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from graphveil.execution import LedgerLike
 from graphveil.methods import auto_plan
 from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
 from graphveil.methods.dpdgc import DPDGC, TwoStage
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Fusion
 from graphveil.methods.spending import Settings, Spend
 from graphveil.privacy.plan import Plan
@@ -50,10 +50,10 @@ class Auto(DPDGC):
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
 
-    def _degree_bound(self, plan: Plan) -> int | None:
+    def degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
         reads = any(mechanism.role == "release" for mechanism in plan.all_mechanisms)
-        return super()._degree_bound(plan) if reads else None
+        return super().degree_bound(plan) if reads else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if not ledger.plan.branches:

@@ -15,7 +15,7 @@ import torch
 
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import defaults
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
 from graphveil.privacy.lattice import count_step
 from graphveil.privacy.levels import Level, Node

@@ -14,7 +14,8 @@ from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
 from graphveil.methods import dp_sage_plan
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import normalize_rows
 from graphveil.methods.spending import Spend
 from graphveil.privacy.plan import Plan
@@ -77,11 +78,11 @@ class DPSAGE(NodeClassifier):
     def recall(self, data: Inputs | None) -> None:
         self._features = None if data is None else self._unit_rows(data.features)
 
-    def _logits_on(self, data: Inputs) -> torch.Tensor:
+    def logits_on(self, data: Inputs) -> torch.Tensor:
         X = self._unit_rows(data.features)
         return self._model(X, normalize_rows(data.adjacency.times(X)))
 
-    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         del from_graph  # neighbours' features are private whoever names the neighbours
         if self._features is None:
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")

@@ -11,7 +11,8 @@ import torch
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.methods import defaults, dpdgc_plan
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import (
     ClippedFusion,
     Committee,
@@ -222,11 +223,11 @@ class DPDGC(NodeClassifier):
         """W is private already, so a row that the asker supplies needs no noise."""
         return from_graph and super().draws_noise(from_graph)
 
-    def _logits_on(self, data: Inputs) -> torch.Tensor:
+    def logits_on(self, data: Inputs) -> torch.Tensor:
         """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
         return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
 
-    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         summed = self.arithmetic.product(rows, self._table)
         if self.draws_noise(from_graph):
             summed = self._ledger.release_new_rows("release", summed)

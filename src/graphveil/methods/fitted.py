@@ -1,18 +1,27 @@
-"""What a fit leaves beside its weights: one state, whether it comes from `fit`, several processes or a folder."""
+"""A fitted model: its state, whether it comes from `fit`, several processes or a folder, and what it answers."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 import torch
 
+from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
+from graphveil.execution.sparse_rows import Rows, SparseRows
+from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods.answers import Answers
+from graphveil.methods.answers import Answers, epsilon_with
+from graphveil.methods.attached import attached
+from graphveil.methods.inputs import Inputs, node_index
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import answer_new_nodes
+from graphveil.methods.parameters import Parameters
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import Plan
 
@@ -61,3 +70,225 @@ class FittedState:
     def saved(self, answers: Answers, budget: float) -> None:
         """From now on answers are kept in an artifact with this budget, and no checkpoint is needed."""
         self.answers, self.budget, self.keeper = answers, budget, None
+
+
+class FittedModel(Parameters):
+    """What a model answers once it is fitted, and the parts that it is made of.
+
+    Formal guarantee: predictions for nodes of the training graph draw nothing. Answers to new nodes join the release
+    that the certificate lists (docs/theory.md, section 9.2).
+    """
+
+    # The planned release that rows of new nodes join; None where they need none.
+    joins: ClassVar[str | None] = None
+
+    def take(self, state: FittedState) -> Self:
+        """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""
+        self.fitted_: FittedState = state
+        self._ledger = state.ledger
+        return self
+
+    @property
+    def logits_(self) -> torch.Tensor:
+        """Of all nodes of the training graph."""
+        return self.fitted_.logits
+
+    @property
+    def certificate_(self) -> Certificate:
+        """What the fit has spent."""
+        return self.fitted_.certificate
+
+    @property
+    def plan_(self) -> Plan:
+        """The executed plan, on the branch that was taken."""
+        return self.fitted_.plan
+
+    @property
+    def budget_(self) -> float:
+        """The epsilon that the fit and further releases for new nodes may cost together."""
+        return self.fitted_.budget
+
+    def save(self, folder: str | Path, *, budget: float | None = None) -> None:
+        """Write this model to a new folder, from which `graphveil.load` gives it back (docs/artifact.md).
+
+        Args:
+            folder: The folder to create. It appears complete or not at all.
+            budget: The epsilon that the fit and later releases for new nodes may cost together. By default what the fit
+                cost.
+
+        Raises:
+            InvalidInput: The model is not fitted, the folder exists, the budget is below what was spent, or the model
+                is kept in another folder already.
+
+        Formal guarantee: files marked for anyone depend only on what the certificate covers. From then on answers to
+        new nodes are kept in the folder, so that their noise is drawn once.
+        """
+        attached().save(self, Path(folder), budget=budget)
+
+    def predict_proba(self, nodes: Any = None) -> np.ndarray:
+        """Class probabilities of nodes of the training graph.
+
+        Args:
+            nodes: Indices or a boolean mask. None: all nodes.
+
+        Returns:
+            An array with a row for each node and a column for each class. Asking again gives the same answer.
+
+        Raises:
+            InvalidInput: The model is not fitted, or there is no such node.
+
+        Formal guarantee: this draws nothing and costs nothing. At levels `KNeighbor` and `Node` a node's own row is for
+        this node alone.
+        """
+        return torch.softmax(self._selected(nodes), dim=1).numpy()
+
+    def predict(self, nodes: Any = None) -> np.ndarray:
+        """The most probable class of nodes of the training graph.
+
+        Args:
+            nodes: Indices or a boolean mask. None: all nodes.
+
+        Returns:
+            An array of class numbers.
+
+        Raises:
+            InvalidInput: The model is not fitted, or there is no such node.
+
+        Formal guarantee: as `predict_proba`.
+        """
+        return self._selected(nodes).argmax(dim=1).numpy()
+
+    def predict_on(self, graph: Graph) -> np.ndarray:
+        """Class probabilities on another graph that was no part of training and needs no protection (fully inductive).
+
+        Args:
+            graph: The other graph, with the same features.
+
+        Returns:
+            An array with a row for each node of `graph` and a column for each class.
+
+        Raises:
+            InvalidInput: The model is not fitted, the features differ, or the method cannot do this.
+
+        Formal guarantee: nothing is released beyond the weights, which the certificate covers already. Nothing protects
+        `graph` itself.
+        """
+        self.check_fitted()
+        if graph.num_features != self.plan_.facts.features:
+            raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
+        data = Inputs(graph, graph.reads(self.direction), self.device, self.fitted_.sparse)
+        with torch.no_grad():
+            return torch.softmax(self.logits_on(data).cpu(), dim=1).numpy()
+
+    def predict_new(
+        self,
+        ids: Sequence[Hashable],
+        features: Any,
+        neighbors: Sequence[Sequence[int]],
+        *,
+        from_graph: bool = True,
+        update: bool = False,
+    ) -> np.ndarray:
+        """Class probabilities of new nodes that read nodes of the training graph (incrementally inductive).
+
+        An answer is kept under the id of its node (as text), and asking again returns it.
+
+        Args:
+            ids: A name for each new node. A node of the training graph is refused: it has its answer already.
+            features: One row of features for each new node.
+            neighbors: For each new node, the indices of the training graph's nodes that it reads.
+            from_graph: Whether `neighbors` comes from the private graph. False: it is the asker's own knowledge.
+            update: Allow other data for an id that has an answer. This is a further release and must fit the budget
+                (`save`).
+
+        Returns:
+            An array with a row for each new node and a column for each class.
+
+        Raises:
+            InvalidInput: The model is not fitted, the arguments do not fit it, an id was asked with other data before,
+                or a node would have more readers than `reserved_readers` or the degree promise allows.
+            BudgetExceeded: A further release does not fit the budget.
+
+        Formal guarantee (docs/theory.md, section 9.2): new rows belong to the release that the certificate lists, as
+        long as the readers of a node, old and new together, keep to the level's k or degree promise. Where degrees are
+        promised, new nodes may read a node `reserved_readers` times in all. Whether one is refused depends on the lists
+        of new nodes alone. Each row is drawn once, and kept before it is shown.
+        """
+        self.check_fitted()
+        return answer_new_nodes(self, ids, features, neighbors, from_graph=from_graph, update=update)
+
+    @property
+    def epsilon_spent(self) -> float:
+        """What the fit and all further releases cost together."""
+        self.check_fitted()
+        if self.joins is None or self.fitted_.answers.releases == 1:
+            return self.certificate_.epsilon
+        return epsilon_with(self.plan_, self.joins, self.fitted_.answers.releases)
+
+    def draws_noise(self, from_graph: bool) -> bool:
+        """Whether answers to new nodes draw noise."""
+        del from_graph
+        return self.joins is not None and self.joins in self._ledger.used
+
+    def score(self, nodes: Any) -> float:
+        """Accuracy on the labelled nodes among these.
+
+        Args:
+            nodes: Indices or a boolean mask, for example `graph.test_mask`.
+
+        Returns:
+            The fraction of nodes whose predicted class is their label.
+
+        Raises:
+            InvalidInput: The model has no labels (it was loaded without a graph), or none of the nodes has a label.
+
+        Formal guarantee: none. A score depends on private labels, and publishing it is not accounted for.
+        """
+        guess = torch.from_numpy(self.predict(nodes))
+        if self.fitted_.labels is None:
+            raise InvalidInput("model", self.method, "was loaded without labels; load it with graph=...")
+        truth = self.fitted_.labels[node_index(nodes, len(self.fitted_.labels))]
+        known = truth >= 0
+        if not bool(known.any()):
+            raise InvalidInput("nodes", 0, "none of them has a label to score against")
+        return float((guess == truth)[known].float().mean())
+
+    def _selected(self, nodes: Any) -> torch.Tensor:
+        self.check_fitted()
+        return self.logits_ if nodes is None else self.logits_[node_index(nodes, len(self.logits_))]
+
+    def check_fitted(self) -> None:
+        """Refuse a model that was not fitted."""
+        if not hasattr(self, "fitted_"):
+            raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
+
+    def logits_on(self, data: Inputs) -> torch.Tensor:
+        raise InvalidInput("method", self.method, "cannot predict on another graph")
+
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        raise InvalidInput("method", self.method, "cannot predict for new nodes")
+
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        """What the certificate covers in full, by name, for features `like` these: shapes without content.
+
+        With `owner_parts`, all that a fitted model is made of: an artifact holds it and nothing else. `part` and
+        `set_part` read and write the content.
+        """
+        raise NotImplementedError
+
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        """What has a row for each node that only this node's owner may see, likewise."""
+        del plan
+        return {}
+
+    def part(self, name: str) -> torch.nn.Module | torch.Tensor:
+        """A part of the fitted model, by its name in `covered_parts` or `owner_parts`."""
+        found: torch.nn.Module | torch.Tensor = getattr(self, f"_{name}")
+        return found
+
+    def set_part(self, name: str, value: torch.nn.Module | torch.Tensor) -> None:
+        """Put a part in its place, as a fit does."""
+        setattr(self, f"_{name}", value)
+
+    def recall(self, data: Inputs | None) -> None:
+        """Take from the training graph, if it is at hand, what new nodes read of it and no artifact holds."""

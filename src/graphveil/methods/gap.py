@@ -12,7 +12,8 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
 from graphveil.methods import gap_plan
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.spending import Settings, Spend
 from graphveil.privacy.plan import Plan
@@ -73,13 +74,13 @@ class GAP(NodeClassifier):
         with torch.no_grad():
             self._encoded = None if data is None else normalize_rows(self._encoder.hidden(data.features))
 
-    def _logits_on(self, data: Inputs) -> torch.Tensor:
+    def logits_on(self, data: Inputs) -> torch.Tensor:
         found = [normalize_rows(self._encoder.hidden(data.features))]
         for _ in range(self.hops):
             found.append(normalize_rows(data.adjacency.times(found[-1])))
         return self._head(torch.stack(found, dim=1))
 
-    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         """What a new node aggregates is not private by itself, so its hops take noise whoever supplies the row."""
         del from_graph
         if self._encoded is None:

@@ -10,7 +10,8 @@ import torch
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods import mlp_plan
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Perceptron
 from graphveil.methods.spending import Spend
 from graphveil.privacy.plan import Plan
@@ -28,7 +29,7 @@ class MLP(NodeClassifier):
     spend: ClassVar[Spend] = staticmethod(mlp_plan.spend)
     divides: ClassVar[bool] = True
 
-    def _degree_bound(self, plan: Plan) -> int | None:
+    def degree_bound(self, plan: Plan) -> int | None:
         """It never reads the graph, so no promise about it is needed."""
         del plan
         return None
@@ -51,8 +52,8 @@ class MLP(NodeClassifier):
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
         return {"model": self._network(like, plan.facts.classes)}
 
-    def _logits_on(self, data: Inputs) -> torch.Tensor:
+    def logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(data.features)
 
-    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         return self._model(features)

@@ -17,7 +17,8 @@ from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense, linear
 from graphveil.graph.graph import Direction
 from graphveil.methods import sage_plan
-from graphveil.methods.estimator import Inputs, NodeClassifier
+from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Dropout
 from graphveil.methods.spending import Spend
 from graphveil.privacy.levels import Public
@@ -104,10 +105,10 @@ class SAGE(NodeClassifier):
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         return self._inputs
 
-    def _logits_on(self, data: Inputs) -> torch.Tensor:
+    def logits_on(self, data: Inputs) -> torch.Tensor:
         return self._model(*_with_means(data.features, data.adjacency.matrix, self.device))
 
-    def _logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         if self._ledger.used:
             raise InvalidInput("method", self.method, "cannot protect the links of new nodes; fit again with them")
         del from_graph

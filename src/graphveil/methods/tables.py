@@ -16,7 +16,7 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods import defaults
-from graphveil.methods.estimator import Inputs
+from graphveil.methods.inputs import Inputs
 from graphveil.privacy.lattice import table_step
 from graphveil.privacy.levels import protects_attributes
 

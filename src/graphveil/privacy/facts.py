@@ -106,3 +106,17 @@ def delta_warning(level: Level, facts: PublicFacts, delta: float) -> str | None:
         f"delta {delta:.3g} is more than 1 / {units}, one over the number of protected {what}: a method that publishes "
         f"one of them in full could have it. Take {automatic_delta(level, facts):.0e} or less."
     )
+
+
+def declared_edges(bound: object) -> int | None:
+    """The declared bound on the number of stored edges, checked; None where none is declared."""
+    if isinstance(bound, bool):
+        why = "is a declared upper bound on the number of stored edges, a number; None where there is none"
+        raise InvalidInput("public_edges", bound, why)
+    return None if bound is None else validate.count("public_edges", bound)
+
+
+def check_declared_edges(facts: PublicFacts, stored: int) -> None:
+    """Refuse a graph with more edges than were declared, without saying how many it has."""
+    if facts.edges is not None and stored > facts.edges:
+        raise InvalidInput("public_edges", facts.edges, "the graph has more stored edges than this declared bound")

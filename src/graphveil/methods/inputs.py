@@ -1,0 +1,87 @@
+"""A graph as the methods read it: tensors and sparse rows on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows
+from graphveil.graph import GraphView
+from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
+from graphveil.methods.training import Target
+
+
+class Inputs:
+    """A graph as the methods read it, on their device."""
+
+    def __init__(self, graph: GraphView, adjacency: Any, device: str, sparse: bool | None = None) -> None:
+        self.nodes, self.classes = graph.num_nodes, graph.num_classes
+        self.adjacency: SparseRows = CsrRows(adjacency, device)
+        self.features = _features(graph, device, sparse)
+        self.features_of = KeptRows(self.features)
+        self.target = Target(
+            graph.labels.to(device),
+            graph.train_mask.nonzero().squeeze(1).to(device),
+            graph.val_mask.nonzero().squeeze(1).to(device),
+        )
+
+    def feature_neighbors(self) -> torch.Tensor:
+        """Votes of training nodes with similar features, of labels as they are: for public attributes."""
+        return votes_of_feature_neighbors(self.features, self.target.labels, self.target.train, self.classes)
+
+    def mean(self, rows: torch.Tensor) -> torch.Tensor:
+        """Over all rows of a table."""
+        return (self.total(rows) / self.count(rows)).float()
+
+    def count(self, rows: torch.Tensor) -> int:
+        """How many rows a table has, all of them together."""
+        return len(rows)
+
+    def total(self, rows: torch.Tensor) -> torch.Tensor:
+        """The sum of all rows of a table, in float64."""
+        return rows.sum(0, dtype=torch.float64)
+
+    def longest(self, rows: torch.Tensor) -> torch.Tensor:
+        """The largest norm of a table's rows."""
+        return rows.norm(dim=1).max()
+
+
+def _features(graph: GraphView, device: str, sparse: bool | None = None) -> Rows:
+    """Features as rows of a linear layer: as the graph stores them, sparse or dense, or as `sparse` says.
+
+    How they are stored is the owner's choice. To measure how many entries are filled would let one node's features
+    decide by which routine the others' are multiplied, and that shows in the last bits.
+    """
+    found = graph.features
+    if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
+        return torch.zeros(int(found.shape[0]), 0, device=device)
+    if isinstance(found, torch.Tensor):
+        return CsrRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
+    return CsrRows(found, device) if sparse is not False else dense_rows(found.toarray()).to(device)
+
+
+def dense_rows(x: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
+
+
+def node_index(nodes: Any, count: int) -> torch.Tensor:
+    """Node indices from a mask, a list or an array, checked."""
+    if isinstance(nodes, Sequence):
+        nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
+    index = torch.as_tensor(nodes)
+    if index.dtype == torch.bool:
+        if index.shape != (count,):
+            raise InvalidInput("nodes", tuple(index.shape), f"a mask must have {count} entries")
+        return index.nonzero().squeeze(1)
+    index = index.reshape(-1)
+    if index.is_floating_point():
+        raise InvalidInput("nodes", str(index.dtype), "must be indices or a mask")
+    if len(index) and (int(index.min()) < 0 or int(index.max()) >= count):
+        wrong = next(int(i) for i in index if not 0 <= int(i) < count)
+        raise InvalidInput("nodes", wrong, f"must lie in 0 .. {count - 1}")
+    return index.long()

@@ -1,0 +1,112 @@
+"""Answers to new nodes that read nodes of the training graph: checked, paid for, drawn once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphveil.errors import InvalidInput
+from graphveil.execution.sparse_rows import CsrRows, Rows
+from graphveil.methods.answers import Answer, check_unchanged, fingerprint, pay
+from graphveil.methods.inputs import dense_rows, node_index
+
+if TYPE_CHECKING:
+    from graphveil.methods.fitted import FittedModel
+
+
+def answer_new_nodes(
+    model: FittedModel,
+    ids: Sequence[Hashable],
+    features: Any,
+    neighbors: Sequence[Sequence[int]],
+    *,
+    from_graph: bool,
+    update: bool,
+) -> np.ndarray:
+    """What `FittedModel.predict_new` returns."""
+    names = model.fitted_.naming.new_ids(ids, model.plan_.facts.nodes)
+    x, rows = _rows_of(model, names, features, neighbors)
+    questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
+    with model.fitted_.answers.opened():
+        fresh = []
+        for i, (name, question) in enumerate(zip(names, questions, strict=True)):
+            if not update:
+                check_unchanged(model.fitted_.answers, name, question)
+            last = model.fitted_.answers.of(name)
+            if last is None or last.question != question:
+                fresh.append(i)
+        if fresh:
+            asked = [(names[i], questions[i]) for i in fresh]
+            model.fitted_.answers.add(_answers(model, asked, x[fresh], rows[fresh], from_graph))
+        found = [model.fitted_.answers.of(name) for name in names]
+    return np.array([answer.probabilities for answer in found if answer is not None], dtype=np.float32).reshape(
+        len(names), model.plan_.facts.classes
+    )
+
+
+def _answers(
+    model: FittedModel, asked: Sequence[tuple[str, str]], x: np.ndarray, rows: sp.csr_array, from_graph: bool
+) -> list[Answer]:
+    """Answers to questions that were not asked before, by node and fingerprint."""
+    draws = model.draws_noise(from_graph)
+    earlier = [model.fitted_.answers.of(name) for name, _ in asked]
+    releases = [(0 if last is None else last.release) + draws for last in earlier]
+    if draws:
+        assert model.joins is not None
+        if max(releases) > model.fitted_.answers.releases:
+            pay(model.plan_, model.joins, max(releases), model.budget_)
+        _count_readers(model, rows, np.array(releases))
+    with torch.no_grad():
+        sparse = model.fitted_.sparse
+        inputs: Rows = CsrRows(sp.csr_array(x), model.device) if sparse else dense_rows(x).to(model.device)
+        logits = model.logits_new(inputs, CsrRows(rows, model.device), from_graph)
+    counted = draws and model.degree_bound(model.plan_) is not None
+    return [
+        Answer(name, question, release, tuple(row), tuple(reads.tolist()) if counted else ())
+        for (name, question), release, row, reads in zip(
+            asked,
+            releases,
+            torch.softmax(logits.cpu(), dim=1).tolist(),
+            np.split(rows.indices, rows.indptr[1:-1]),
+            strict=True,
+        )
+    ]
+
+
+def _rows_of(model: FittedModel, ids: Any, features: Any, neighbors: Any) -> tuple[np.ndarray, sp.csr_array]:
+    """New nodes' features and rows of A over the old nodes, checked."""
+    x = np.asarray(features, dtype=np.float32)
+    facts = model.plan_.facts
+    if x.shape != (len(ids), facts.features):
+        raise InvalidInput("features", x.shape, f"must have shape ({len(ids)}, {facts.features})")
+    if not np.isfinite(x).all():
+        raise InvalidInput("features", "NaN or infinite", "must be finite")
+    if len(neighbors) != len(ids) or len(set(ids)) != len(ids):
+        raise InvalidInput("ids", len(ids), f"must be unique and as many as neighbor lists, {len(neighbors)}")
+    columns = node_index([j for row in neighbors for j in row], facts.nodes).numpy()
+    starts = np.cumsum([0, *(len(row) for row in neighbors)])
+    for row in np.split(columns, starts[1:-1]):  # as numbers: tensors that hold the same one are not equal
+        if len(np.unique(row)) < len(row):
+            raise InvalidInput("neighbors", row.tolist(), "names a node twice")
+    return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))
+
+
+def _count_readers(model: FittedModel, rows: sp.csr_array, releases: np.ndarray) -> None:
+    """Keep the degree promise in each table, counting new readers alone: in the first one the fit has kept
+    `reserved_readers` free, and later ones have no others."""
+    bound = model.degree_bound(model.plan_)
+    if bound is None:
+        return
+    for release in np.unique(releases).tolist():
+        nodes = model.plan_.facts.nodes
+        readers = model.fitted_.answers.readers(release, nodes)
+        readers += np.bincount(rows[releases == release].indices, minlength=nodes)
+        room, most = model.reserved_readers if release == 1 else bound, int(readers.max(initial=0))
+        if most > room:
+            what = "reserved_readers" if release == 1 else "max_degree"
+            why = f"is how many new nodes may read a node, and {most} would read one; only a new fit can allow more"
+            raise InvalidInput(what, room, why)
