@@ -71,7 +71,7 @@ def test_what_was_found_is_an_assumption_of_the_certificate(tmp_path):
     run = train(tables(tmp_path / "tables"), tmp_path / "run")
     listed = gv.load(run).certificate_.assumptions
     for fact in ("the number of classes (2)", "the number of categories of column 'disease' (3)"):
-        assert sum(fact in line and "found in the data and not declared" in line for line in listed) == 1
+        assert sum(fact in line and "read from the data and not declared" in line for line in listed) == 1
     assert "column 'disease' (3)" in (run / "certificate.txt").read_text()
     assert call("verify", run, "--no-audits").exit_code == 0
 
@@ -88,7 +88,7 @@ def test_what_was_declared_may_be_published(tmp_path, how):
     assert json.loads((run / "owner/naming.json").read_text()) == {"classes": None, "categories": {}}
     model = gv.load(run)
     assert model.plan_.facts.features == 5
-    assert model.plan_.facts.found == ()
+    assert model.plan_.facts.undeclared == ()
     assert not any("not declared" in line for line in model.certificate_.assumptions)
 
 

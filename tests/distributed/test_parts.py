@@ -206,7 +206,7 @@ def test_names_and_what_was_found_travel_with_the_parts(tmp_path):
     shard = read_part(tmp_path / "graph", Group(0, 1))
     assert shard.node_ids.tolist() == named.node_ids.tolist()
     assert (shard.undeclared, shard.class_names) == (undeclared, ("no", "yes"))
-    assert shard.facts(Group(0, 1), edges=None).found == undeclared.facts()
+    assert shard.facts(Group(0, 1), edges=None).undeclared == undeclared.facts()
     names = pa.table({"id": np.arange(502), "name": ["p"] * 502})
     pyarrow.parquet.write_table(names, tmp_path / "graph" / "names.parquet")
     with pytest.raises(InvalidInput, match="this id is given to more than one node"):

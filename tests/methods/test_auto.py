@@ -128,11 +128,11 @@ def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
     assert new.shape == (2, 2)
 
 
-UNHEARD = [(gv.KNeighbor(1), 1.0), (gv.KNeighbor(25), 2.0), (gv.Node(100), 4.0)]
+BELOW_NOISE = [(gv.KNeighbor(1), 1.0), (gv.KNeighbor(25), 2.0), (gv.Node(100), 4.0)]
 
 
-@pytest.mark.parametrize(("level", "epsilon"), UNHEARD, ids=str)
-def test_where_nothing_could_be_heard_it_is_the_mlp(level, epsilon):
+@pytest.mark.parametrize(("level", "epsilon"), BELOW_NOISE, ids=str)
+def test_where_everything_is_below_the_noise_it_is_the_mlp(level, epsilon):
     plan, alone = (make_plan(method, level, FACTS, epsilon=epsilon) for method in ("auto", "mlp"))
     assert [mechanism.name for mechanism in plan.mechanisms] == ["features"]
     assert not plan.branches

@@ -1,4 +1,4 @@
-"""The rule by which a graph pays: what is heard of neighbours, what features would gain, and the released sums."""
+"""The rule by which a graph pays: neighbours above the noise, what features would gain, and the released sums."""
 
 from fractions import Fraction
 
@@ -8,8 +8,8 @@ import torch
 from scipy.special import ndtr
 
 import graphveil as gv
-from graphveil.methods.choice import exact_sums, neighbors_pay, shaken
-from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
+from graphveil.methods.choice import exact_sums, neighbors_pay, with_more_noise
+from graphveil.methods.signal_to_noise import chance_beyond_guessing, signal_to_noise
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import neighbor_margin_units
@@ -18,10 +18,10 @@ FACTS = PublicFacts(nodes=8000, train_nodes=6000, features=100, classes=4)
 PLAN = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=8.0)
 
 
-def pays(plan=PLAN, *, wrong=0.4, shaken=0.4, margin=0.5, degree=10.0):
+def pays(plan=PLAN, *, wrong=0.4, noisier=0.4, margin=0.5, degree=10.0):
     """The rule's answer to sums without noise; `margin` is what the votes of all neighbours come to."""
     n = plan.facts.train_nodes
-    sums = torch.tensor([wrong * n, shaken * n, margin * wrong * n, wrong * n, degree / 64 * n], dtype=torch.float64)
+    sums = torch.tensor([wrong * n, noisier * n, margin * wrong * n, wrong * n, degree / 64 * n], dtype=torch.float64)
     return neighbors_pay(sums / torch.tensor(neighbor_margin_units(plan.level), dtype=torch.float64), plan)
 
 
@@ -32,7 +32,7 @@ def test_neighbors_that_know_better_pay():
 
 @pytest.mark.parametrize(
     "but",
-    [{"margin": 0.0}, {"degree": 0.0}, {"degree": -1.0}, {"wrong": 0.02, "shaken": 0.02}, {"shaken": 0.6}],
+    [{"margin": 0.0}, {"degree": 0.0}, {"degree": -1.0}, {"wrong": 0.02, "noisier": 0.02}, {"noisier": 0.6}],
     ids=str,
 )
 def test_they_do_not_if_little_is_heard_or_features_have_more_to_learn(but):
@@ -70,19 +70,19 @@ def test_what_is_heard_is_what_z_has():
     Z = rng.multinomial(30, odds, size=20_000) + release.noise * rng.normal(size=(20_000, classes))
     spread = np.sqrt(release.noise**2 + 30 * (1 - 1 / classes) / classes)
     raised = (Z[:, 0] - Z[:, 1:].mean(1)).mean()
-    assert heard(PLAN, 30) * spread == pytest.approx(raised, rel=0.02)
+    assert signal_to_noise(PLAN, 30) * spread == pytest.approx(raised, rel=0.02)
     assert Z.std(0).max() < 1.2 * spread
 
 
-def test_shaken_copies_leave_the_model_as_it_was():
+def test_noisier_copies_leave_the_model_as_it_was():
     torch.manual_seed(0)
     model, x = torch.nn.Linear(5, 3), torch.randn(400, 5)
     before = model(x).detach()
-    copies = shaken(model, x, 0.1)
+    copies = with_more_noise(model, x, 0.1)
     assert torch.equal(model(x), before)
-    assert all(torch.equal(a, b) for a, b in zip(copies, shaken(model, x, 0.1), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(copies, with_more_noise(model, x, 0.1), strict=True))
     assert not torch.equal(copies[0], copies[1])
-    assert all(torch.equal(each, before) for each in shaken(model, x, 0.0))
+    assert all(torch.equal(each, before) for each in with_more_noise(model, x, 0.0))
     # Each logit moves by 5 weights and a bias.
     moved = torch.cat([each - before for each in copies]).pow(2).mean()
     assert moved == pytest.approx(0.01 * 6, rel=0.6)

@@ -226,13 +226,13 @@ MARGIN_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(2)
 
 
 def margins(A, labels, guesses, train, level):
-    """What `methods.choice` releases, by the code that releases it; guesses of the model and of its shaken copies."""
+    """What `methods.choice` releases, by the code that releases it; guesses of the model and of its noisier copies."""
     masks = {"train_mask": train, "val_mask": np.zeros_like(train), "test_mask": ~train}
     links = sp.csr_array(A.astype(np.float32))
     graph = Graph.from_scipy(links, np.zeros((len(A), 1)), labels, directed=True, num_classes=3, **masks)
     data = Inputs(graph, graph.to_scipy(), "cpu")
-    opinions, *shaken = torch.eye(3)[torch.from_numpy(guesses)]
-    return neighbor_margins(data, opinions, shaken, level).numpy()
+    opinions, *noisier = torch.eye(3)[torch.from_numpy(guesses)]
+    return neighbor_margins(data, opinions, noisier, level).numpy()
 
 
 @pytest.mark.slow

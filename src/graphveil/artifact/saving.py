@@ -52,7 +52,7 @@ _CONTENTS = {
     "owner/weights.safetensors": "the trained weights",
     "owner/state.safetensors": "logits and released rows, one for each node, and counts that later answers need",
     "owner/nodes.json": "names of the nodes",
-    "owner/naming.json": "names of classes and categories that were found in the data",
+    "owner/naming.json": "names of classes and categories that were read from the data",
     "owner/graph.json": "a salted fingerprint of the graph",
     "owner/new_nodes.jsonl": "what new nodes were told",
 }

@@ -143,7 +143,7 @@ class Shard:
             classes=self.num_classes,
             directed=self.directed,
             edges=declared_edges(edges),
-            found=self.undeclared.facts(),
+            undeclared=self.undeclared.facts(),
         )
         check_declared_edges(facts, stored)
         return facts

@@ -148,8 +148,8 @@ class Ledger:
             assert isinstance(mechanism, GaussianRelease)
             return add_gaussian(value, mechanism.std, self._source).float()
 
-        def fits(found: torch.Tensor) -> bool:
-            return found.shape == value.shape and found.dtype == torch.float32 and bool(found.isfinite().all())
+        def fits(kept: torch.Tensor) -> bool:
+            return kept.shape == value.shape and kept.dtype == torch.float32 and bool(kept.isfinite().all())
 
         return self.stages.draw(name, draw, fits).to(value.device)
 
@@ -243,10 +243,10 @@ class Ledger:
             assert isinstance(mechanism, Responses)
             return randomized_response(symbols, RandomizedResponse(mechanism.epsilon, mechanism.classes), self._source)
 
-        def fits(found: torch.Tensor) -> bool:
+        def fits(kept: torch.Tensor) -> bool:
             mechanism = self.plan[name]
-            like = found.shape == symbols.shape and found.dtype == symbols.dtype
-            return like and isinstance(mechanism, Responses) and within(found, mechanism.classes)
+            like = kept.shape == symbols.shape and kept.dtype == symbols.dtype
+            return like and isinstance(mechanism, Responses) and within(kept, mechanism.classes)
 
         return self.stages.draw(name, draw, fits).to(symbols.device)
 

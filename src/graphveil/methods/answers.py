@@ -59,8 +59,8 @@ class Answers:
 
     def readers(self, release: int, nodes: int) -> np.ndarray:
         """How many rows of new nodes read each node in one of the tables."""
-        found = [node for row in self._reads.get(release, []) for node in row]
-        return np.bincount(np.array(found, dtype=np.int64), minlength=nodes)
+        nodes_read = [node for row in self._reads.get(release, []) for node in row]
+        return np.bincount(np.array(nodes_read, dtype=np.int64), minlength=nodes)
 
     def _note(self, answers: Iterable[Answer]) -> None:
         for answer in answers:

@@ -11,7 +11,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.methods import auto_plan
-from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, shaken
+from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, with_more_noise
 from graphveil.methods.dpdgc import DPDGC, TwoStage
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Fusion
@@ -71,9 +71,9 @@ class Auto(DPDGC):
         plan = ledger.plan
         if plan.facts.directed:
             return co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), plan)
-        # Where noise is loud, Adam moves every weight by its rate at every step, in directions that are mostly noise.
+        # Where noise is large, Adam moves every weight by its rate at every step, in directions that are mostly noise.
         spread = self._private_rate(data) * math.sqrt(ledger.training("features").steps)
-        others = shaken(features, data.features, spread)
+        others = with_more_noise(features, data.features, spread)
         return neighbors_pay(ledger.release("choice", neighbor_margins(data, opinions, others, plan.level)), plan)
 
     def _leave_the_graph(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from graphveil.methods import defaults, dpdgc_plan
-from graphveil.methods.signal_to_noise import heard
+from graphveil.methods.signal_to_noise import signal_to_noise
 from graphveil.methods.spending import Settings, Spending, make_plan, own_training
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts, paper_delta
@@ -20,13 +20,13 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     Features get the whole budget at once where the graph cannot pay.
     """
     settings = replace(settings, table="auto")
-    if protects_attributes(level) and epsilon is not None and _graph_is_unheard(level, facts, epsilon):
+    if protects_attributes(level) and epsilon is not None and _signal_is_below_noise(level, facts, epsilon):
         features = own_training("features", "features", level, facts, settings)
         return Spending((features,), {"features": 1.0})
-    found = dpdgc_plan.spend(level, facts, settings, epsilon)
+    with_graph = dpdgc_plan.spend(level, facts, settings, epsilon)
     if not protects_attributes(level) or settings.batch_size is not None:
-        return found
-    first, *rest = found.shared
+        return with_graph
+    first, *rest = with_graph.shared
     more = own_training("more features", "features", level, facts, settings)
     assert isinstance(first, ClippedTraining)
     if facts.train_nodes >= defaults.MANY_TRAIN_NODES:
@@ -43,14 +43,14 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
         source = "docs/theory.md section 5.5 (does the graph pay)"
     choice = GaussianRelease("choice", moved, 1.0, source, role="statistics", own_rows=True)
     return replace(
-        found,
+        with_graph,
         shared=(first, choice),
-        shares={**found.shares, "choice": defaults.CHOICE_SHARE},
+        shares={**with_graph.shares, "choice": defaults.CHOICE_SHARE},
         branches=(Branch("graph", tuple(rest)), Branch("features", (more,))),
     )
 
 
-def _graph_is_unheard(level: Level, facts: PublicFacts, epsilon: float) -> bool:
+def _signal_is_below_noise(level: Level, facts: PublicFacts, epsilon: float) -> bool:
     """Whether not even many neighbours of its class in training would raise it above Z's noise, at the defaults.
 
     On directed graphs: at node level and up to a small epsilon.
@@ -60,4 +60,4 @@ def _graph_is_unheard(level: Level, facts: PublicFacts, epsilon: float) -> bool:
     # At one delta, whichever is asked for: this is about orders of magnitude.
     delta = min(1e-2, paper_delta(level, facts.train_nodes, 0))
     plan = make_plan("dpdgc", level, facts, epsilon=epsilon, delta=delta, settings=Settings(table="auto"))
-    return heard(plan, defaults.NEIGHBORS_TO_HEAR) < 1
+    return signal_to_noise(plan, defaults.NEIGHBORS_ABOVE_NOISE) < 1

@@ -16,7 +16,7 @@ import torch
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.signal_to_noise import chance_beyond_guessing, heard
+from graphveil.methods.signal_to_noise import chance_beyond_guessing, signal_to_noise
 from graphveil.privacy.lattice import count_step
 from graphveil.privacy.levels import Level, Node
 from graphveil.privacy.plan import Plan
@@ -24,18 +24,18 @@ from graphveil.privacy.sensitivity import COUNTED_DEGREE, neighbor_margin_units
 
 
 @torch.no_grad()
-def shaken(model: torch.nn.Module, features: Rows, spread: float) -> list[torch.Tensor]:
+def with_more_noise(model: torch.nn.Module, features: Rows, spread: float) -> list[torch.Tensor]:
     """What copies of `model` say that have the noise in their weights twice; its standard deviation is `spread`.
 
     Post-processing. Which noise is public, so that a fit that is taken up again sees the same.
     """
-    source, found = torch.Generator().manual_seed(0), []
+    source, predictions = torch.Generator().manual_seed(0), []
     for _ in range(defaults.NOISIER_COPIES):
         noisier = copy.deepcopy(model)
         for weights in noisier.parameters():
             weights.add_(torch.randn(weights.shape, generator=source).to(weights.device), alpha=spread)
-        found.append(noisier(features))
-    return found
+        predictions.append(noisier(features))
+    return predictions
 
 
 def neighbor_margins(
@@ -63,9 +63,9 @@ def neighbor_margins(
     wrong = labels != guessed
     votes = (labels[j] == labels[i]).astype(float) - (labels[j] == guessed[i])
     weights = weights * wrong[i]
-    wrong_shaken = np.mean([labels != other for other in others], axis=0)
+    wrong_noisier = np.mean([labels != other for other in others], axis=0)
     degrees = np.minimum(1, reads / most)
-    terms = (wrong, wrong_shaken, weights * votes, weights, degrees)
+    terms = (wrong, wrong_noisier, weights * votes, weights, degrees)
     units = torch.tensor(neighbor_margin_units(level), dtype=torch.float64)
     return exact_sums(terms, len(labels)) / units
 
@@ -107,20 +107,22 @@ def _share(votes: np.ndarray, others: np.ndarray) -> np.ndarray:
 def neighbors_pay(sums: torch.Tensor, plan: Plan) -> bool:
     """Whether neighbours of wrongly guessed nodes promise more than the same budget would give to features.
 
-    Post-processing of the released `neighbor_margins`. Neighbours promise what is heard of their votes, for a label or
-    against it, above Z's noise; the votes that the noise of `sums` could explain do not count. Features promise to get
-    rid of what noise in their weights costs, seen by how much worse they are with that noise twice.
+    Post-processing of the released `neighbor_margins`. Neighbours promise what their votes, for a label or against it,
+    raise above Z's noise; the votes that the noise of `sums` could explain do not count. Features promise to get rid of
+    what noise in their weights costs, seen by how much worse they are with that noise twice.
     """
     units = neighbor_margin_units(plan.level)
-    wrong, wrong_shaken, votes, weight, degrees = (unit * each for unit, each in zip(units, sums.tolist(), strict=True))
+    released = (unit * each for unit, each in zip(units, sums.tolist(), strict=True))
+    wrong, wrong_noisier, votes, weight, degrees = released
     doubt, doubt_of_weight = units[2] * plan["choice"].noise, units[3] * plan["choice"].noise
     margin = min(1.0, max(0.0, abs(votes) - doubt) / max(weight, doubt_of_weight))
     nodes, classes, epsilon = plan.facts.train_nodes, plan.facts.classes, plan.epsilon
     most = plan.level.max_degree if isinstance(plan.level, Node) else COUNTED_DEGREE
     wrong = max(wrong, 1.0)
-    from_neighbors = wrong * chance_beyond_guessing(margin * heard(plan, most * max(0.0, degrees) / nodes), classes)
+    ratio = margin * signal_to_noise(plan, most * max(0.0, degrees) / nodes)
+    from_neighbors = wrong * chance_beyond_guessing(ratio, classes)
     rate = defaults.FEATURE_GAIN / math.sqrt(epsilon)
-    from_features = wrong * (1 - math.exp(-rate * max(0.0, wrong_shaken - wrong) / wrong))
+    from_features = wrong * (1 - math.exp(-rate * max(0.0, wrong_noisier - wrong) / wrong))
     return from_neighbors - from_features > defaults.WORTH_IT / epsilon * nodes
 
 

@@ -54,7 +54,7 @@ EPSILON_WITHOUT_BUDGET = 4.0
 DEGREES_PART = 0.1
 
 # `auto` looks at the graph only if this many neighbours of one class would be seen above Z's noise.
-NEIGHBORS_TO_HEAR = 32
+NEIGHBORS_ABOVE_NOISE = 32
 # On directed graphs `auto` leaves the graph up to this epsilon.
 DIRECTED_LEAST_EPSILON = 1.0
 # Steps of `auto` before its choice, where many nodes train: the noise of more, with the smaller part of the budget,

@@ -145,8 +145,8 @@ class DPDGC(NodeClassifier):
 
         if not private:
             fit = partial(self._train_freely, name="features")
-            members, found = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
-            return self._join_feature_neighbors(data, Committee(members), found)
+            members, opinions = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
+            return self._join_feature_neighbors(data, Committee(members), opinions)
         model = make()
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:

@@ -155,7 +155,7 @@ class NodeClassifier(FittedModel):
         largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
         if largest > bound and self.cap_degrees:
             chosen = self._ledger.stages.draw(
-                "degree cap", lambda: source.integers(2**52, 1), lambda found: found.shape == (1,) and int(found) >= 0
+                "degree cap", lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen))
         self.check_readers(self._ledger.plan, largest)

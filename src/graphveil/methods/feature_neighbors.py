@@ -30,17 +30,17 @@ def votes_of_feature_neighbors(features: Rows, labels: torch.Tensor, train: torc
     unit = _unit_rows(features)
     voters = train[:: -(-len(train) * len(unit) // _PAIRS)]
     ballots = functional.one_hot(labels[voters], classes).float()
-    found = torch.zeros(len(unit), classes, device=labels.device)
+    summed = torch.zeros(len(unit), classes, device=labels.device)
     blocks = torch.arange(len(unit), device=labels.device).split(_ROWS)
     for some, votes in zip(voters.split(_VOTERS), ballots.split(_VOTERS), strict=True):
         compared = dense(unit[some]).T
         for block in blocks:
             alike = _times(unit[block], compared)
             alike[block[:, None] == some] = 0
-            found[block] += alike.clamp_min_(0).square_() @ votes
+            summed[block] += alike.clamp_min_(0).square_() @ votes
     usual = ballots.mean(0)
-    found += defaults.VOTE_PRIOR * usual
-    return log_probabilities(found / found.sum(1, keepdim=True)) - log_probabilities(usual)
+    summed += defaults.VOTE_PRIOR * usual
+    return log_probabilities(summed / summed.sum(1, keepdim=True)) - log_probabilities(usual)
 
 
 def _unit_rows(features: Rows) -> Rows:

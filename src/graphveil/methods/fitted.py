@@ -283,8 +283,8 @@ class FittedModel(Parameters):
 
     def part(self, name: str) -> torch.nn.Module | torch.Tensor:
         """A part of the fitted model, by its name in `covered_parts` or `owner_parts`."""
-        found: torch.nn.Module | torch.Tensor = getattr(self, f"_{name}")
-        return found
+        part: torch.nn.Module | torch.Tensor = getattr(self, f"_{name}")
+        return part
 
     def set_part(self, name: str, value: torch.nn.Module | torch.Tensor) -> None:
         """Put a part in its place, as a fit does."""

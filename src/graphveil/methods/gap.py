@@ -75,22 +75,22 @@ class GAP(NodeClassifier):
             self._encoded = None if data is None else normalize_rows(self._encoder.hidden(data.features))
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
-        found = [normalize_rows(self._encoder.hidden(data.features))]
+        hops = [normalize_rows(self._encoder.hidden(data.features))]
         for _ in range(self.hops):
-            found.append(normalize_rows(data.adjacency.times(found[-1])))
-        return self._head(torch.stack(found, dim=1))
+            hops.append(normalize_rows(data.adjacency.times(hops[-1])))
+        return self._head(torch.stack(hops, dim=1))
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         """What a new node aggregates is not private by itself, so its hops take noise whoever supplies the row."""
         del from_graph
         if self._encoded is None:
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
-        found = [normalize_rows(self._encoder.hidden(features))]
+        hops = [normalize_rows(self._encoder.hidden(features))]
         for seen in [self._encoded, *self._released.unbind(1)][: self.hops]:
             table = self.arithmetic.table(seen, 1.0, self.plan_.facts.nodes)
             summed = self.arithmetic.product(rows, table)
-            found.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
-        return self._head(torch.stack(found, dim=1))
+            hops.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
+        return self._head(torch.stack(hops, dim=1))
 
     def _encode(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Unit rows H; each depends on its own node's features and on the encoder's weights, nothing else."""
@@ -107,8 +107,8 @@ class GAP(NodeClassifier):
 
     def _hops(self, data: Inputs, ledger: LedgerLike, H: torch.Tensor) -> torch.Tensor:
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
-        found = [H]
+        hops = [H]
         for _ in range(self.hops):
-            rows = self.arithmetic.table(found[-1], 1.0, ledger.plan.facts.nodes)
-            found.append(normalize_rows(ledger.release("hops", self.arithmetic.product(data.adjacency, rows))))
-        return torch.stack(found, dim=1)
+            rows = self.arithmetic.table(hops[-1], 1.0, ledger.plan.facts.nodes)
+            hops.append(normalize_rows(ledger.release("hops", self.arithmetic.product(data.adjacency, rows))))
+        return torch.stack(hops, dim=1)

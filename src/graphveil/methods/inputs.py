@@ -57,12 +57,12 @@ def _features(graph: GraphView, device: str, sparse: bool | None = None) -> Rows
     How they are stored is the owner's choice. To measure how many entries are filled would let one node's features
     decide by which routine the others' are multiplied, and that shows in the last bits.
     """
-    found = graph.features
+    features = graph.features
     if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
-        return torch.zeros(int(found.shape[0]), 0, device=device)
-    if isinstance(found, torch.Tensor):
-        return CsrRows(sp.csr_array(found.numpy()), device) if sparse else found.to(device)
-    return CsrRows(found, device) if sparse is not False else dense_rows(found.toarray()).to(device)
+        return torch.zeros(int(features.shape[0]), 0, device=device)
+    if isinstance(features, torch.Tensor):
+        return CsrRows(sp.csr_array(features.numpy()), device) if sparse else features.to(device)
+    return CsrRows(features, device) if sparse is not False else dense_rows(features.toarray()).to(device)
 
 
 def dense_rows(x: np.ndarray) -> torch.Tensor:

@@ -19,7 +19,7 @@ class Naming:
     """Names of nodes and classes (None: their numbers), and the feature columns of the tables that the graph was read
     from (none: features have no names).
 
-    Formal guarantee: `public_dict` holds nothing that was found in private data: names of columns, which are the form
+    Formal guarantee: `public_dict` holds nothing that was read from private data: names of columns, which are the form
     of the tables, and names of classes and categories that were declared. `owner_dict` holds the others.
     """
 
@@ -74,11 +74,11 @@ class Naming:
         return str(number) if self.classes is None else self.classes[number]
 
     def _place(self, field: str, name: str, count: int) -> int:
-        found = self.place(name, count)
-        if found is None:
+        place = self.place(name, count)
+        if place is None:
             known = "one of the names in owner/nodes.json" if self.nodes is not None else f"a number, 0 .. {count - 1}"
             raise InvalidInput(field, name, f"is not a node of this run; must be {known}")
-        return found
+        return place
 
     def declared(self) -> dict[str, Any]:
         """What was declared, as arguments of `read_graph`."""
@@ -95,10 +95,10 @@ class Naming:
         }
 
     def owner_dict(self) -> dict[str, Any]:
-        """Names that were found in the data, in JSON form; nodes are kept apart."""
+        """Names that were read from the data, in JSON form; nodes are kept apart."""
         return {
             "classes": None if self.classes is None or self.declared_classes else list(self.classes),
-            "categories": {column.name: list(column.categories) for column in self.columns if _is_found(column)},
+            "categories": {column.name: list(column.categories) for column in self.columns if _is_undeclared(column)},
         }
 
     @classmethod
@@ -112,8 +112,8 @@ class Naming:
             raise InvalidInput("classes", public["classes"], "are named twice")
         if classes is not None and not (len(classes) == facts.classes and all(isinstance(c, str) for c in classes)):
             raise InvalidInput("classes", classes, f"must be {facts.classes} names")
-        columns = tuple(_column(found, owner["categories"]) for found in public["columns"])
-        if set(owner["categories"]) != {column.name for column in columns if _is_found(column)}:
+        columns = tuple(_column(column, owner["categories"]) for column in public["columns"])
+        if set(owner["categories"]) != {column.name for column in columns if _is_undeclared(column)}:
             raise InvalidInput("categories", sorted(owner["categories"]), "are not those of the columns")
         if columns and sum(column.width for column in columns) != facts.features:
             raise InvalidInput("columns", len(columns), f"do not make up {facts.features} features")
@@ -121,14 +121,14 @@ class Naming:
         return cls(named, None if classes is None else tuple(classes), columns, declared)
 
 
-def _is_found(column: FeatureColumn) -> bool:
+def _is_undeclared(column: FeatureColumn) -> bool:
     return column.kind == "categorical" and not column.declared
 
 
-def _column(public: Mapping[str, Any], found: Mapping[str, Sequence[str]]) -> FeatureColumn:
+def _column(public: Mapping[str, Any], undeclared: Mapping[str, Sequence[str]]) -> FeatureColumn:
     column = FeatureColumn(**{**public, "categories": tuple(public["categories"])})
-    if _is_found(column):
-        column = replace(column, categories=tuple(found[column.name]))
+    if _is_undeclared(column):
+        column = replace(column, categories=tuple(undeclared[column.name]))
     if column.kind == "categorical" and len(column.categories) != column.width:
         raise InvalidInput(f"categories of column {column.name!r}", len(column.categories), f"must be {column.width}")
     return column

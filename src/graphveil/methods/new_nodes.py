@@ -42,8 +42,8 @@ def answer_new_nodes(
         if fresh:
             asked = [(names[i], questions[i]) for i in fresh]
             model.fitted_.answers.add(_answers(model, asked, x[fresh], rows[fresh], from_graph))
-        found = [model.fitted_.answers.of(name) for name in names]
-    return np.array([answer.probabilities for answer in found if answer is not None], dtype=np.float32).reshape(
+        kept = [model.fitted_.answers.of(name) for name in names]
+    return np.array([answer.probabilities for answer in kept if answer is not None], dtype=np.float32).reshape(
         len(names), model.plan_.facts.classes
     )
 

@@ -164,7 +164,7 @@ class Parameters:
                 classes=graph.num_classes,
                 directed=graph.directed,
                 edges=declared_edges(self.public_edges),
-                found=graph.undeclared.facts(),
+                undeclared=graph.undeclared.facts(),
             )
         )
 

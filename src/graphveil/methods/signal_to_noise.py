@@ -1,4 +1,4 @@
-"""How loud neighbours are in Z, against its noise: post-processing of plans, and chances."""
+"""The signal-to-noise ratio of neighbours in Z, and the chance to classify by it: post-processing of plans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphveil.privacy.mechanisms import Responses
 from graphveil.privacy.plan import Plan
 
 
-def heard(plan: Plan, neighbors: float) -> float:
+def signal_to_noise(plan: Plan, neighbors: float) -> float:
     """How far so many neighbours of one class raise it in Z, with all the others, in standard deviations.
 
     Of M classes, with responses that are true with probability p, each adds (p M - 1) / (M - 1) beyond what the other
@@ -27,7 +27,7 @@ def heard(plan: Plan, neighbors: float) -> float:
 
 
 def chance_beyond_guessing(above: float, classes: int) -> float:
-    """The chance that the loudest of `classes` columns is the right one, which is `above` deviations above the others.
+    """The chance that the largest of `classes` columns is the right one, which is `above` deviations above the others.
 
     0 if it is that of a guess, 1 if it is sure.
     """

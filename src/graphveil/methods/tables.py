@@ -54,7 +54,7 @@ class Tables:
     def labels(self) -> torch.Tensor:
         """One-hot labels of the training nodes, by randomised response where labels are private; others are zero.
 
-        With public attributes the others speak too, by what their features say.
+        With public attributes the others have rows too, by what their features say.
         """
         data = self._data
         labels = data.target.labels[data.target.train]
@@ -155,11 +155,11 @@ def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> tor
     names = [part for part in name.split("+") if part]
     blocks = dict(zip(names, summed.split(widths(name, classes), dim=1), strict=True))
     degrees = blocks.pop("degrees", None)
-    found = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
+    readable_blocks = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
     if degrees is not None:
         norm = row_norms(names)[names.index("degrees")]
-        found.append((degrees / norm).clamp_min(0).log1p())
-    return torch.cat(found, dim=1)
+        readable_blocks.append((degrees / norm).clamp_min(0).log1p())
+    return torch.cat(readable_blocks, dim=1)
 
 
 def noise_of(ledger: LedgerLike, name: str) -> float:

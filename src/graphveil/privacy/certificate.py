@@ -113,8 +113,8 @@ class Certificate:
     def warnings(self) -> tuple[str, ...]:
         """What the owner of the data should reconsider, in sentences."""
         read = self.plan().all_mechanisms
-        found = delta_warning(self.level, self.facts, self.delta) if read else None
-        return () if found is None else (found,)
+        warning = delta_warning(self.level, self.facts, self.delta) if read else None
+        return () if warning is None else (warning,)
 
     @property
     def arithmetic(self) -> dict[str, Any]:
@@ -147,7 +147,7 @@ class Certificate:
             "followed": self.followed,
             "mechanisms": mechanisms_to_list(self.shared, [b for b in self.branches if b.name == self.followed]),
             "not_executed": mechanisms_to_list((), self.not_followed),
-            "facts": {**asdict(self.facts), "found": list(self.facts.found)},
+            "facts": {**asdict(self.facts), "undeclared": list(self.facts.undeclared)},
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
             "arithmetic": self.arithmetic,
@@ -240,14 +240,14 @@ class Certificate:
         return "\n".join(lines)
 
     def _arithmetic_line(self) -> str:
-        found = self.arithmetic
-        rounded = ", ".join(f"{name} {_power(step)}" for name, step in found["noise_steps"].items())
-        steps = [f"{_power(found['table_step'])} of its bound for rows of tables"]
-        steps += [f"{_power(step)} for {name} gradients" for name, step in found["gradient_steps"].items()]
+        lattices = self.arithmetic
+        rounded = ", ".join(f"{name} {_power(step)}" for name, step in lattices["noise_steps"].items())
+        steps = [f"{_power(lattices['table_step'])} of its bound for rows of tables"]
+        steps += [f"{_power(step)} for {name} gradients" for name, step in lattices["gradient_steps"].items()]
         results = f"Results are rounded once, with their noise, to multiples of: {rounded}. " if rounded else ""
         return (
             f"Arithmetic: released sums are exact; every term is a multiple of {', '.join(steps)}. {results}"
-            f"The noise is within {_power(found['sampler_delta'])} of ideal noise, which is part of delta."
+            f"The noise is within {_power(lattices['sampler_delta'])} of ideal noise, which is part of delta."
         )
 
     def _figures(self) -> str:
@@ -307,9 +307,9 @@ def assumptions_of(plan: Plan) -> tuple[str, ...]:
     else:
         edges = () if _links_are_public(level) else ("The number of edges is not assumed to be known.",)
     simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
-    found = tuple(f"Treated as public, found in the data and not declared: {fact}." for fact in facts.found)
+    read = tuple(f"Treated as public, read from the data and not declared: {fact}." for fact in facts.undeclared)
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
-    return (known, *found, *edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)), *plan.assumptions)
+    return (known, *read, *edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)), *plan.assumptions)
 
 
 def _links_are_public(level: Level) -> bool:
@@ -351,13 +351,13 @@ def not_protected_by(plan: Plan) -> tuple[str, ...]:
 
 def library_versions() -> dict[str, str]:
     """The versions of Python and of the libraries that the result depends on."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+            versions[name] = "not installed"
+    return versions
 
 
 def _finite(value: float) -> float | None:

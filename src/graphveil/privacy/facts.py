@@ -23,8 +23,8 @@ class PublicFacts:
         directed: Whether the graph is declared directed.
         edges: A declared upper bound on the number of stored edges, never a count: the count is private. None: no
             bound.
-        found: Facts among these that were read from the data and not declared, in words that contain no values of the
-            data.
+        undeclared: Facts among these that were read from the data and not declared, in words that contain no values of
+            the data.
 
     Raises:
         InvalidInput: A number is out of range.
@@ -36,7 +36,7 @@ class PublicFacts:
     classes: int
     directed: bool = False
     edges: int | None = None
-    found: tuple[str, ...] = ()
+    undeclared: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         validate.count("nodes", self.nodes, least=2)
@@ -47,9 +47,9 @@ class PublicFacts:
             raise InvalidInput("train_nodes", self.train_nodes, f"exceeds the number of nodes, {self.nodes}")
         if self.edges is not None:
             validate.count("edges", self.edges, least=0)
-        if isinstance(self.found, str) or not all(isinstance(fact, str) for fact in self.found):
-            raise InvalidInput("found", self.found, "must be a list of sentences")
-        object.__setattr__(self, "found", tuple(self.found))
+        if isinstance(self.undeclared, str) or not all(isinstance(fact, str) for fact in self.undeclared):
+            raise InvalidInput("undeclared", self.undeclared, "must be a list of sentences")
+        object.__setattr__(self, "undeclared", tuple(self.undeclared))
 
 
 def protected_units(level: Level, facts: PublicFacts) -> int:
@@ -71,11 +71,11 @@ def automatic_delta(level: Level, facts: PublicFacts) -> float:
     0.0001
     """
     units = protected_units(level, facts)
-    found = float(f"1e-{len(str(units - 1)) + 1}")
-    if found <= SMALLEST_DELTA:
+    delta = float(f"1e-{len(str(units - 1)) + 1}")
+    if delta <= SMALLEST_DELTA:
         why = f"protects {units:.1e} units, and 0.1 over that is below {SMALLEST_DELTA:g}; declare a bound on the edges"
         raise InvalidInput("nodes", facts.nodes, why)
-    return found
+    return delta
 
 
 def paper_delta(level: Level, train_nodes: int, edges: int) -> float:

@@ -11,7 +11,7 @@ from itertools import product
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting.composition import Composition
-from graphveil.privacy.accounting.discretised import loss_atoms
+from graphveil.privacy.accounting.discretised import discretised
 from graphveil.privacy.accounting.gaussian import gaussian_delta
 from graphveil.privacy.accounting.losses import Loss, RandomizedResponse, check_losses
 
@@ -58,8 +58,8 @@ def calibrate(
     Formal guarantee: the returned mechanisms compose to at most (`epsilon`, `delta`).
 
     >>> from graphveil.accounting import Gaussian
-    >>> found = calibrate([Gaussian(mu=1.0), Gaussian(mu=1.0)], epsilon=16.0, delta=1e-5, shares=[0.8, 0.2])
-    >>> [round(loss.mu, 2) for loss in found.losses], found.epsilon <= 16.0
+    >>> calibrated = calibrate([Gaussian(mu=1.0), Gaussian(mu=1.0)], epsilon=16.0, delta=1e-5, shares=[0.8, 0.2])
+    >>> [round(loss.mu, 2) for loss in calibrated.losses], calibrated.epsilon <= 16.0
     ([2.6, 1.3], True)
     """
     parts = check_losses(losses)
@@ -139,10 +139,10 @@ def _response_losses(answers: Sequence[RandomizedResponse]) -> list[tuple[float,
     """The (loss, probability) pairs of all randomised responses together; there are few of them."""
     pairs = {0.0: 1.0}
     for answer in answers:
-        atoms = loss_atoms(answer)
-        for _ in range(atoms.uses):
+        loss = discretised(answer)
+        for _ in range(loss.uses):
             summed: dict[float, float] = {}
-            for (x, p), (y, q) in product(pairs.items(), zip(atoms.losses, atoms.masses, strict=True)):
+            for (x, p), (y, q) in product(pairs.items(), zip(loss.losses, loss.masses, strict=True)):
                 total = round(x + float(y), 9)
                 summed[total] = summed.get(total, 0.0) + p * float(q)
             pairs = summed

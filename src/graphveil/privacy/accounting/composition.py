@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphveil import validate
-from graphveil.privacy.accounting.discretised import TAIL_MASS, LossAtoms, loss_atoms
+from graphveil.privacy.accounting.discretised import TAIL_MASS, DiscretisedLoss, discretised
 from graphveil.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
 from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian, check_losses
 from graphveil.privacy.accounting.rdp import rdp_epsilon
@@ -118,9 +118,9 @@ class Composition:
         others = [loss for loss in self.losses if not _is_exactly_gaussian(loss)]
         if not others:
             return None
-        parts = [loss_atoms(loss) for loss in others]
+        parts = [discretised(loss) for loss in others]
         if self._exact_mu > 0:
-            parts.append(loss_atoms(Gaussian(self._exact_mu)))
+            parts.append(discretised(Gaussian(self._exact_mu)))
         spans = [(part.tail(-1, TAIL_MASS), part.tail(+1, TAIL_MASS)) for part in parts]
         width = sum(high - low for low, high in spans)
         step = max(width, max(float(np.ptp(part.losses)) for part in parts)) / _GRID_POINTS
@@ -181,16 +181,16 @@ def _epsilon_for_delta(pmf: DensePLDPmf, delta: float) -> float:
     return min(float(losses[first]), max(0.0, math.log((above[first] - delta) / below[first])))
 
 
-def _lay_on_grid(atoms: LossAtoms, step: float) -> DensePLDPmf:
+def _lay_on_grid(loss: DiscretisedLoss, step: float) -> DensePLDPmf:
     """Split each loss between its two neighbours on the grid, keeping its mass under both hypotheses."""
-    cell = np.floor(atoms.losses / step)
-    offset = atoms.losses - cell * step
-    to_upper = atoms.masses * np.clip(np.expm1(-offset) / math.expm1(-step), 0.0, 1.0)
+    cell = np.floor(loss.losses / step)
+    offset = loss.losses - cell * step
+    to_upper = loss.masses * np.clip(np.expm1(-offset) / math.expm1(-step), 0.0, 1.0)
     lowest = int(cell[0])
     index = (cell - lowest).astype(np.int64)
     size = int(index[-1]) + 2
-    probabilities = np.bincount(index, atoms.masses - to_upper, size) + np.bincount(index + 1, to_upper, size)
-    return _pmf(step, lowest, probabilities, atoms.infinity)
+    probabilities = np.bincount(index, loss.masses - to_upper, size) + np.bincount(index + 1, to_upper, size)
+    return _pmf(step, lowest, probabilities, loss.infinity)
 
 
 def _self_compose(pmf: DensePLDPmf, uses: int) -> DensePLDPmf:

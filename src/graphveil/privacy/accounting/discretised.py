@@ -23,7 +23,7 @@ _CELL_LOSS = 0.05
 
 
 @dataclass(frozen=True)
-class LossAtoms:
+class DiscretisedLoss:
     """A discretised loss: values in ascending order, their probabilities, and the probability of an infinite loss.
 
     `uses` is how often the mechanism is used.
@@ -43,15 +43,15 @@ class LossAtoms:
         return float(min(extreme, bounds.min()) if sign > 0 else max(extreme, bounds.max()))
 
 
-def loss_atoms(loss: Loss) -> LossAtoms:
+def discretised(loss: Loss) -> DiscretisedLoss:
     """The discretised privacy-loss distribution of one use of `loss`."""
     if isinstance(loss, RandomizedResponse):
-        return _response_atoms(loss)
+        return _discretised_responses(loss)
     if isinstance(loss, Gaussian):
         # N(0, 1) against N(mu, 1) is N(-1, s^2) against N(+1, s^2) with s = 2 / mu.
-        return _mixture_atoms(np.zeros(1), np.ones(1), 2 / loss.mu, 1)
+        return _discretised_mixture(np.zeros(1), np.ones(1), 2 / loss.mu, 1)
     counts, log_weights = binomial_log_weights(loss)
-    return _mixture_atoms(log_weights, counts, loss.noise_multiplier, loss.steps)
+    return _discretised_mixture(log_weights, counts, loss.noise_multiplier, loss.steps)
 
 
 def binomial_log_weights(loss: SampledGaussian) -> tuple[np.ndarray, np.ndarray]:
@@ -64,10 +64,10 @@ def binomial_log_weights(loss: SampledGaussian) -> tuple[np.ndarray, np.ndarray]
     return counts, log_choose + counts * math.log(q) + (g - counts) * math.log1p(-q)
 
 
-def _response_atoms(loss: RandomizedResponse) -> LossAtoms:
+def _discretised_responses(loss: RandomizedResponse) -> DiscretisedLoss:
     truth = loss.truth_probability
     lie = truth * math.exp(-loss.epsilon)
-    return LossAtoms(
+    return DiscretisedLoss(
         losses=np.array([-loss.epsilon, 0.0, loss.epsilon]),
         masses=np.array([lie, (loss.classes - 2) * lie, truth]),
         infinity=0.0,
@@ -75,7 +75,7 @@ def _response_atoms(loss: RandomizedResponse) -> LossAtoms:
     )
 
 
-def _mixture_atoms(log_weights: np.ndarray, counts: np.ndarray, sigma: float, uses: int) -> LossAtoms:
+def _discretised_mixture(log_weights: np.ndarray, counts: np.ndarray, sigma: float, uses: int) -> DiscretisedLoss:
     """sum_j w_j N(+j, sigma^2) against sum_j w_j N(-j, sigma^2); the likelihood ratio rises with x."""
     tail = TAIL_MASS / uses
     log_weights, counts, dropped = _drop_rare_counts(log_weights, counts, tail / 2)
@@ -91,7 +91,7 @@ def _mixture_atoms(log_weights: np.ndarray, counts: np.ndarray, sigma: float, us
     masses = _split_cells(losses, above, below)
     masses[0] += float(weights @ ndtr((-edge - counts) / sigma))
     beyond = float(weights @ ndtr((counts - edge) / sigma))
-    return LossAtoms(losses, masses, infinity=dropped + beyond, uses=uses)
+    return DiscretisedLoss(losses, masses, infinity=dropped + beyond, uses=uses)
 
 
 def _drop_rare_counts(log_weights: np.ndarray, counts: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarray, float]:

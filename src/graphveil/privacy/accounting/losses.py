@@ -137,8 +137,8 @@ Loss = Gaussian | SampledGaussian | RandomizedResponse
 
 def check_losses(losses: Iterable[Loss]) -> tuple[Loss, ...]:
     """The losses as a tuple, or an error that names the one which is not a loss."""
-    found = tuple(losses)
-    for loss in found:
+    checked = tuple(losses)
+    for loss in checked:
         if not isinstance(loss, Gaussian | SampledGaussian | RandomizedResponse):
             raise InvalidInput("losses", loss, "is none of Gaussian, SampledGaussian, RandomizedResponse")
-    return found
+    return checked
