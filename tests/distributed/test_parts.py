@@ -29,10 +29,10 @@ def parts(tmp_path_factory):
 
 
 def test_a_part_is_what_of_gives(parts):
-    found, expected = read_part(parts, Group(0, 1)), Shard.of(graph(), Group(0, 1))
+    shard, expected = read_part(parts, Group(0, 1)), Shard.of(graph(), Group(0, 1))
     for field in FIELDS:
-        assert np.array_equal(np.asarray(getattr(found, field)), np.asarray(getattr(expected, field))), field
-    assert (found.name, found.directed, found.num_classes) == (expected.name, False, 2)
+        assert np.array_equal(np.asarray(getattr(shard, field)), np.asarray(getattr(expected, field))), field
+    assert (shard.name, shard.directed, shard.num_classes) == (expected.name, False, 2)
 
 
 def own_rows(group, paths):
@@ -45,10 +45,10 @@ def test_each_process_reads_its_own_part_and_no_other(parts, tmp_path):
     for mine, path in enumerate(paths):
         shutil.copytree(parts, path)
         shutil.rmtree(path / f"part-{1 - mine:05d}")
-    found = together(2, own_rows, paths)
+    rows = together(2, own_rows, paths)
     whole = graph()
-    assert [first for first, *_ in found] == [0, 251]
-    totals = [sum(column) for column in zip(*found, strict=True)][1:]
+    assert [first for first, *_ in rows] == [0, 251]
+    totals = [sum(column) for column in zip(*rows, strict=True)][1:]
     assert totals == [502, int(whole.train_mask.sum()), whole.num_edges]
 
 
@@ -172,8 +172,8 @@ def refusal(group, path):
 def test_columns_are_compared_across_processes(parts, tmp_path):
     path = shutil.copytree(parts, tmp_path / "graph")
     _nodes(path, 1, _swapped)
-    found = together(2, refusal, path)
-    assert "part-00001: nodes.parquet, feature column 1 = 'x1': in the first part it is 'x0'" in found[1]
+    said = together(2, refusal, path)
+    assert "part-00001: nodes.parquet, feature column 1 = 'x1': in the first part it is 'x0'" in said[1]
 
 
 @pytest.mark.parametrize(

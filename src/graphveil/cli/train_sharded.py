@@ -93,13 +93,13 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
 
 def _train(model: NodeClassifier, options: Options, group: Group) -> None:
     with nullcontext() if options.checkpoint is None else _opened(options, group) as kept:
-        agree(group, partial(_check_out, options))
+        group.by_first(partial(_check_out, options))
         path = Path(options.graph)
         if is_parts(path) and options.declares:
             raise InvalidInput("classes", options.graph, "is divided into parts, whose graph.json declares classes")
         shard = read_part(path, group) if is_parts(path) else Shard.of(options.load(), group)
         facts = shard.facts(group, edges=model.public_edges)
-        agree(group, partial(_check_room, model, facts, options))
+        group.by_first(partial(_check_room, model, facts, options))
         start = time.perf_counter()
         fit(model, shard, group, kept)
         seconds = time.perf_counter() - start
@@ -142,19 +142,6 @@ def _other_places(group: Group) -> Iterator[Path]:
     own = other_places() if group.rank == 0 else iter(())
     while (place := group.object_from_first(next(own, None))) is not None:
         yield place
-
-
-def agree(group: Group, check: Callable[[], None]) -> None:
-    """Let the first process check something; if it refuses, all processes raise the same error."""
-    refused: InvalidInput | None = None
-    if group.rank == 0:
-        try:
-            check()
-        except InvalidInput as error:
-            refused = error
-    refused = group.object_from_first(refused)
-    if refused is not None:
-        raise refused
 
 
 def _check_out(options: Options) -> None:

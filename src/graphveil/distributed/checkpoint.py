@@ -59,25 +59,14 @@ class ShardedFolder(CheckpointFolder):
         return self._all
 
     def saved(self) -> str | None:
-        """What the first process finds, for all."""
-        found: str | InvalidInput | None = None
-        if self._group.rank == 0:
-            try:
-                found = self.saved_here()
-            except InvalidInput as error:
-                found = error
-        found = self._group.object_from_first(found)
-        if isinstance(found, InvalidInput):
-            raise found
-        return found
+        """The answer of the first process, for all."""
+        return self._group.by_first(self.saved_here)
 
     def state_path(self) -> Path | None:
-        found = self._group.object_from_first(self._committed() if self._group.rank == 0 else None)
-        if isinstance(found, InvalidInput):
-            raise found
-        if found is None:
+        committed = self._group.by_first(self._committed)
+        if committed is None:
             return None
-        self._generation, processes = found
+        self._generation, processes = committed
         if processes != self._group.size:
             why = f"this checkpoint is of {processes}; resume with as many"
             raise InvalidInput("processes", self._group.size, why)
@@ -102,25 +91,23 @@ class ShardedFolder(CheckpointFolder):
     def close(self) -> None:
         super().close()
         if self._unused:
-            with suppress(OSError):  # whoever is last
+            with suppress(OSError):  # only the last process can remove it
                 self._all.rmdir()
 
     @property
     def _name(self) -> str:
         return f"generation-{self._generation}.json"
 
-    def _committed(self) -> tuple[int, int] | InvalidInput | None:
+    def _committed(self) -> tuple[int, int] | None:
+        """The generation that counts, and the number of processes."""
         path = self._all / STATE
         if not path.exists():
             return None
-        try:
-            with decoding(path, "the state of a checkpoint"):
-                data = path.read_bytes()
-                body = parse_checksummed(FORMAT, data)
-                check_rendered(_render(body["generation"], body["processes"]), data)
-                return body["generation"], body["processes"]
-        except InvalidInput as error:
-            return error
+        with decoding(path, "the state of a checkpoint"):
+            data = path.read_bytes()
+            body = parse_checksummed(FORMAT, data)
+            check_rendered(_render(body["generation"], body["processes"]), data)
+            return body["generation"], body["processes"]
 
     def _commit(self, state: bytes) -> None:
         self._generation += 1

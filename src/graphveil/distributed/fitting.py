@@ -140,25 +140,25 @@ def save(
     Raises:
         InvalidInput: The first process cannot write the folder; raised in all processes.
     """
-    failed: InvalidInput | None = None
     with _Beside(folder, group) as beside:
         weights = beside.write("weights", _tensor_bytes(weights_of(model), group))
         rows = beside.write("rows", _tensor_bytes(rows_of(model), group))
         predictions = beside.write("predictions", _prediction_lines(model, group))
-        failed = beside.failed
-        if group.rank == 0 and failed is None:
+
+        def write() -> None:
+            if beside.failed is not None:
+                raise beside.failed
             files: dict[str, bytes | Path] = {**also, "predictions.csv": predictions}
-            try:
-                save_artifact(model, folder, budget=budget, also=files, tensors=(weights, rows))
-            except InvalidInput as error:
-                failed = error
-    failed = group.object_from_first(failed)
-    if failed is not None:
-        raise failed
+            save_artifact(model, folder, budget=budget, also=files, tensors=(weights, rows))
+
+        group.by_first(write)
 
 
 class _Beside:
-    """A folder beside another one, in the first process; it is gone at the end."""
+    """A folder of the first process beside another one, which is removed at the end.
+
+    `failed` is the first error of writing to it. All processes go on taking part, so that none waits for another.
+    """
 
     def __init__(self, folder: Path, group: Group) -> None:
         self._folder, self._group = folder, group
@@ -179,7 +179,7 @@ class _Beside:
             self._made.cleanup()
 
     def write(self, name: str, pieces: Iterable[bytes]) -> Path:
-        """The pieces in a file, in the first process; the others, and one that cannot write, only take part."""
+        """Write pieces to a file in the first process; other processes only send theirs."""
         if self._made is None:
             _use_up(pieces)
             return self._folder
@@ -202,7 +202,7 @@ def _use_up(pieces: Iterable[bytes]) -> None:
 
 
 def _tensor_bytes(tensors: Mapping[str, torch.Tensor], group: Group) -> Iterator[bytes]:
-    """A safetensors file of everybody's rows, front to back."""
+    """A safetensors file of the rows of all processes, from its beginning to its end."""
     header, at = {}, 0
     for name, tensor in tensors.items():
         rows = sum(group.each(len(tensor))) if name in _SHARDED else len(tensor)

@@ -1,31 +1,39 @@
-"""The processes of one job, and what they say to each other: sums, largest values, rows for their owners."""
+"""The processes of one job, and what they exchange: sums, largest values, rows for their owners."""
 
 from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from types import FrameType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from graphveil.errors import GraphveilError
+from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.job import place_in_job
 
 # Longer than any process works between two exchanges; a process that hangs ends the job after this.
 _PATIENCE = timedelta(minutes=30)
+Result = TypeVar("Result")
 
 
 class JobEnded(GraphveilError):
-    """Another process of the job does not answer any more."""
+    """Another process of the job has ended or does not answer."""
 
 
 class Group:
-    """All processes of a job; every method is called by all of them, in the same order. A group of one is silent."""
+    """All processes of a job. Every method is called by all of them, in the same order.
+
+    A group of one process exchanges nothing.
+
+    Args:
+        rank: The number of this process, from 0.
+        size: How many processes there are.
+    """
 
     def __init__(self, rank: int, size: int) -> None:
         self.rank, self.size = rank, size
@@ -33,7 +41,17 @@ class Group:
     @classmethod
     @contextmanager
     def joined(cls, device: str = "cpu", meeting: str = "env://", patience: timedelta = _PATIENCE) -> Iterator[Self]:
-        """The group that `torchrun` describes in the environment, or that meets at another address."""
+        """Join the group that `torchrun` describes in the environment.
+
+        Args:
+            device: "cpu" or "cuda".
+            meeting: The address at which the processes meet; by default that of the environment.
+            patience: How long a process waits for the others.
+
+        Raises:
+            InvalidInput: The environment describes no job.
+            JobEnded: The processes do not meet.
+        """
         backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
         rank, size = place_in_job()
         with _one_line():
@@ -46,25 +64,25 @@ class Group:
             dist.destroy_process_group()
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
-        """The sum of what all processes give, the same to the last bit for each of them."""
+        """The sum of the values of all processes, the same to the last bit in each of them."""
         return self._reduced(value, dist.ReduceOp.SUM)
 
     def largest(self, value: torch.Tensor) -> torch.Tensor:
-        """The largest, entry by entry, of what all processes give."""
+        """The largest value of all processes, entry by entry."""
         return self._reduced(value, dist.ReduceOp.MAX)
 
     def any(self, flag: bool) -> bool:
-        """Whether one of them says so."""
+        """Whether the flag of any process is set."""
         return bool(self.largest(torch.tensor([int(flag)])))
 
     def each(self, number: int) -> list[int]:
-        """The number that each process gives, by rank."""
+        """The numbers of all processes, by rank."""
         mine = torch.zeros(self.size, dtype=torch.int64)
         mine[self.rank] = number
-        return [int(found) for found in self.total(mine)]
+        return [int(each) for each in self.total(mine)]
 
     def from_first(self, value: torch.Tensor) -> torch.Tensor:
-        """What the first process gives."""
+        """The value of the first process."""
         value = value.clone()
         if self.size > 1:
             with _one_line():
@@ -72,23 +90,44 @@ class Group:
         return value
 
     def object_from_first(self, value: Any) -> Any:
-        """The same for a small object; the others' `value` is not looked at."""
-        found = [value]
+        """The object of the first process, a small one; the `value` of other processes is not looked at."""
+        sent = [value]
         if self.size > 1:
             with _one_line():
-                dist.broadcast_object_list(found, 0)
-        return found[0]
+                dist.broadcast_object_list(sent, 0)
+        return sent[0]
+
+    def by_first(self, work: Callable[[], Result]) -> Result:
+        """Let the first process do something; its result, or the `InvalidInput` that it raises, is that of all."""
+        outcome: Any = None
+        if self.rank == 0:
+            try:
+                outcome = work()
+            except InvalidInput as error:
+                outcome = error
+        outcome = self.object_from_first(outcome)
+        if isinstance(outcome, InvalidInput):
+            raise outcome
+        result: Result = outcome
+        return result
 
     def wait(self) -> None:
-        """Until all have come here."""
+        """Wait until all processes have called this."""
         if self.size > 1:
             with _one_line():
                 dist.barrier()
 
     def add_for_owners(self, partial: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """Each gives a part of everybody's rows, `counts` of them by rank; each gets the sums of its own.
+        """Sum rows over processes: each process gives terms of all rows, and gets the sums of its own.
 
-        The parts are added by rank, so that the same job gives the same sums.
+        Terms are added in the order of ranks, so that the same job gives the same sums.
+
+        Args:
+            partial: Terms of the rows of all processes, one process's below the other's.
+            counts: How many rows each process has.
+
+        Returns:
+            The sums of own rows.
         """
         if self.size == 1:
             return partial
@@ -100,17 +139,17 @@ class Group:
         return parts.sum(0)
 
     def gathered(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
-        """The rows of all, `counts` of them by rank, one rank's below the other's."""
+        """The rows of all processes, one process's below the other's; `counts` says how many each has."""
         if self.size == 1:
             return rows
-        found = rows.new_empty(sum(counts), *rows.shape[1:])
+        received = rows.new_empty(sum(counts), *rows.shape[1:])
         copies = rows.repeat(self.size, *[1] * (rows.ndim - 1))
         with _one_line():
-            dist.all_to_all_single(found, copies, list(counts), [len(rows)] * self.size)
-        return found
+            dist.all_to_all_single(received, copies, list(counts), [len(rows)] * self.size)
+        return received
 
     def to_first(self, rows: torch.Tensor, at_once: int) -> Iterator[torch.Tensor]:
-        """For the first process, all rows of all processes in order, so many at a time; for the others, nothing."""
+        """Send all rows to the first process, `at_once` at a time: there they are yielded, elsewhere nothing is."""
         for rank, count in enumerate(self.each(len(rows))):
             for first in range(0, count, at_once):
                 size = min(at_once, count - first)
@@ -126,22 +165,22 @@ class Group:
                     yield block
 
     def _reduced(self, value: torch.Tensor, how: Any) -> torch.Tensor:
-        found = value.detach().clone().contiguous()
+        reduced = value.detach().clone().contiguous()
         if self.size > 1:
             with _one_line():
-                dist.all_reduce(found, how)
-        return found
+                dist.all_reduce(reduced, how)
+        return reduced
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    """`torchrun` ends everybody when one process has ended; that is worth the same line."""
-    signal.signal(number, signal.SIG_IGN)  # said once
+    """Say why this process ends: `torchrun` ends all processes when one has ended."""
+    signal.signal(number, signal.SIG_IGN)  # a second signal adds nothing
     raise JobEnded("another process of this job has ended, or torchrun was told to end it")
 
 
 @contextmanager
 def _one_line() -> Iterator[None]:
-    """What the transport says when a peer is gone, as one line that a user can act on."""
+    """Turn errors of the transport, which come when another process is gone, into one line."""
     try:
         yield
     except (RuntimeError, dist.DistError) as error:

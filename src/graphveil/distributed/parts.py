@@ -33,7 +33,7 @@ from graphveil.graph import Graph
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.tables import check_declarations
 from graphveil.graph.report import Undeclared
-from graphveil.graph.splits import SPLITS, split_names
+from graphveil.graph.splits import MASKS, split_names
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
 from graphveil.storage.files import unwritable, written_beside
@@ -42,7 +42,8 @@ FORMAT = "graphveil-parts/1"
 _DECLARED, _NAMES = "graph.json", "names.parquet"
 _KEYS = ("format", "name", "directed", "classes", "starts")
 _EDGES_AT_ONCE = 2**20
-_MASKS = tuple(f"{name}_mask" for name in SPLITS)
+# The folder of a part, its first node, and the first node of the next part.
+_Part = tuple[Path, int, int]
 
 
 def is_parts(path: Path) -> bool:
@@ -51,7 +52,18 @@ def is_parts(path: Path) -> bool:
 
 
 def read_part(path: Path, group: Group) -> Shard:
-    """The parts that belong to this process: as many for each, but for one."""
+    """Read the parts that belong to this process.
+
+    Args:
+        path: The folder of parts.
+        group: All processes, which call this together. Each reads as many parts as the others, or one more.
+
+    Returns:
+        The part of the graph that this process has.
+
+    Raises:
+        InvalidInput: There are fewer parts than processes, or a file is not as described; the message names it.
+    """
     with decoding(path / _DECLARED, "a description of parts"), inside(path / _DECLARED):
         declared = _checked(json.loads((path / _DECLARED).read_text(encoding="utf-8")))
     starts, classes = declared["starts"], declared["classes"]
@@ -64,27 +76,11 @@ def read_part(path: Path, group: Group) -> Shard:
         (path / f"part-{part:05d}", starts[part], starts[part + 1])
         for part in range(chosen[group.rank], chosen[group.rank + 1])
     ]
-    nodes, columns = [], None
-    for part in mine:
-        names, found = _nodes(*part, classes)
-        nodes.append(found)
-        if columns is None:
-            columns = group.object_from_first(names)
-        _check_columns(part[0], names, columns)
-    edges = [_edges(*part, starts[-1]) for part in mine]
-    first = layout.starts[group.rank]
-    source = np.concatenate([ends[0] for ends in edges])
-    target = np.concatenate([ends[1] for ends in edges])
-    del edges
-    if not declared["directed"]:
-        _check_symmetric(source, target, group, path)
-    target -= first
-    matrix = _rows(source, target, (layout.starts[-1], layout.span(group.rank).count), first, path)
-    del source, target
+    own = _own_nodes(mine, classes, group)
+    matrix = _own_columns(path, mine, layout, declared["directed"], group)
     pa.default_memory_pool().release_unused()
     return_free_memory()
     numbered = list(classes) == list(range(len(classes)))
-    own = {field: torch.cat([found[field] for found in nodes]) for field in nodes[0]}
     return Shard(
         layout=layout,
         rank=group.rank,
@@ -105,8 +101,42 @@ def read_part(path: Path, group: Group) -> Shard:
     )
 
 
+def _own_nodes(mine: list[_Part], classes: Sequence[Any], group: Group) -> dict[str, torch.Tensor]:
+    """Features, labels and masks of own nodes. Feature columns must be the same in all parts of all processes."""
+    nodes, columns = [], None
+    for part in mine:
+        names, fields = _nodes(*part, classes)
+        nodes.append(fields)
+        if columns is None:
+            columns = group.object_from_first(names)
+        _check_columns(part[0], names, columns)
+    return {field: torch.cat([fields[field] for fields in nodes]) for field in nodes[0]}
+
+
+def _own_columns(path: Path, mine: list[_Part], layout: Layout, directed: bool, group: Group) -> sp.csr_array:
+    """The entries of A in the columns of this process's nodes."""
+    edges = [_edges(*part, layout.starts[-1]) for part in mine]
+    first = layout.starts[group.rank]
+    source = np.concatenate([ends[0] for ends in edges])
+    target = np.concatenate([ends[1] for ends in edges])
+    del edges
+    if not directed:
+        _check_symmetric(source, target, group, path)
+    target -= first
+    return _rows(source, target, (layout.starts[-1], layout.span(group.rank).count), first, path)
+
+
 def write_parts(graph: Graph, path: Path, parts: int) -> None:
-    """Divide a graph that is in memory."""
+    """Divide a graph that is in memory.
+
+    Args:
+        graph: The graph.
+        path: The folder to create; it appears complete or not at all.
+        parts: How many parts.
+
+    Raises:
+        InvalidInput: There are more parts than nodes, or the folder exists or cannot be written.
+    """
     validate.count("parts", parts)
     if path.exists():
         raise InvalidInput("out", str(path), "exists already")
@@ -150,9 +180,9 @@ def _write_part(
 
 
 def _checked(declared: Any) -> dict[str, Any]:
-    found = declared.get("format") if isinstance(declared, dict) else None
-    if found != FORMAT:
-        raise InvalidInput("format", found, f"must be {FORMAT}")
+    form = declared.get("format") if isinstance(declared, dict) else None
+    if form != FORMAT:
+        raise InvalidInput("format", form, f"must be {FORMAT}")
     for key in _KEYS:
         if key not in declared:
             raise InvalidInput("key", key, "is missing")
@@ -201,8 +231,8 @@ def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple
                 raise table.error(f"column {name!r}", "text", "features of parts must be numbers")
             x[:, place] = table.numbers(name)
         masks = table.masks("split", labels)
-    found = {"features": x, "labels": labels, **{name: masks[name].astype(bool) for name in _MASKS}}
-    return names, {name: torch.from_numpy(values) for name, values in found.items()}
+    fields = {"features": x, "labels": labels, **{name: masks[name].astype(bool) for name in MASKS}}
+    return names, {name: torch.from_numpy(values) for name, values in fields.items()}
 
 
 def _edges(folder: Path, first: int, last: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
@@ -211,7 +241,7 @@ def _edges(folder: Path, first: int, last: int, nodes: int) -> tuple[np.ndarray,
     ends: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     with decoding(path, "Parquet"), inside(path), pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(_EDGES_AT_ONCE, columns=["source", "target"], use_threads=False):
-            for found, low, high, column in zip(ends, (0, first), (nodes, last), ("source", "target"), strict=True):
+            for end, low, high, column in zip(ends, (0, first), (nodes, last), ("source", "target"), strict=True):
                 values = batch.column(column).cast(pa.int64())
                 if values.null_count:
                     raise InvalidInput(column, None, "is missing")
@@ -219,7 +249,7 @@ def _edges(folder: Path, first: int, last: int, nodes: int) -> tuple[np.ndarray,
                 wrong = (numbers < low) | (numbers >= high)
                 if wrong.any():
                     raise InvalidInput(column, int(numbers[wrong][0]), f"must lie in {low} .. {high - 1} in this part")
-                found.append(numbers.astype(kind))
+                end.append(numbers.astype(kind))
     empty = np.zeros(0, kind)
     return np.concatenate([empty, *ends[0]]), np.concatenate([empty, *ends[1]])
 
@@ -229,7 +259,7 @@ def _rows(source: np.ndarray, target: np.ndarray, shape: tuple[int, int], first:
     loops = source == target + first
     if loops.any():
         raise InvalidInput("edge", int(source[loops][0]), f"in {path.name} leads back to its own node")
-    # Counts of an entry: a byte would overflow, and nobody lists an edge so often.
+    # int16 counts how often an edge is listed; a byte could overflow.
     matrix = sp.coo_array((np.ones(len(source), np.int16), (source, target)), shape=shape).tocsr()
     if matrix.nnz < len(source):
         at = int(np.argmax(matrix.data > 1))
@@ -240,9 +270,11 @@ def _rows(source: np.ndarray, target: np.ndarray, shape: tuple[int, int], first:
 
 
 def _check_symmetric(source: np.ndarray, target: np.ndarray, group: Group, path: Path) -> None:
-    """Every edge must be there in both directions; nobody has both, so sums of their keyed hashes are compared.
+    """Refuse a graph in which an edge is there in one direction alone.
 
-    A graph that is not symmetric passes with probability 2^-64 or so.
+    The two directions of an edge may be in the parts of two processes. So each process adds keyed hashes of its edges,
+    with a sign for the direction, and the total of all processes must be zero. A graph that is not symmetric passes
+    with a probability of about 2^-64.
     """
     key = group.object_from_first(int(np.random.default_rng().integers(2**63)))
     total = 0

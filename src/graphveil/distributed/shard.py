@@ -23,7 +23,7 @@ from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_
 
 @dataclass(frozen=True)
 class Span:
-    """Rows `first` .. `first + count - 1` of `total`."""
+    """A range of rows, `first` .. `first + count - 1` of `total`."""
 
     first: int
     count: int
@@ -31,7 +31,7 @@ class Span:
 
     @classmethod
     def of(cls, counts: Sequence[int], rank: int) -> Span:
-        """The rows of a rank, where each has so many, one rank's after the other's."""
+        """The rows of process `rank`, where process r has `counts[r]` rows, one process's after the other's."""
         return cls(sum(counts[:rank]), counts[rank], sum(counts))
 
 
@@ -43,7 +43,7 @@ class Layout:
 
     @classmethod
     def even(cls, nodes: int, parts: int) -> Layout:
-        """Blocks of equal size, but for one node."""
+        """Blocks of equal size; some have one node more."""
         if nodes < parts:
             raise InvalidInput("processes", parts, f"are more than there are nodes, {nodes}")
         return cls(tuple(nodes * part // parts for part in range(parts + 1)))

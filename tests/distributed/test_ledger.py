@@ -29,13 +29,13 @@ def sources(parts, seed=7):
 
 def gradient_noise(source, rows):
     """Of two steps: rows of W that are divided, and a bias that all have."""
-    found = []
+    steps = []
     for _ in range(2):
         W, bias = torch.zeros(rows, WIDTH).double(), torch.zeros(5).double()
         parts = [W.as_subclass(RowShard), bias] if isinstance(source, SharedSource) else [W, bias]
         add_gaussian_(parts, 2.0, source)
-        found.append((parts[0].as_subclass(torch.Tensor), bias))
-    return found
+        steps.append((parts[0].as_subclass(torch.Tensor), bias))
+    return steps
 
 
 @pytest.mark.parametrize("parts", [1, 2, 3, 7])
@@ -53,13 +53,13 @@ def test_uniform_draws_are_those_of_one_process(parts):
     whole, after = one.uniform(40_000), one.uniform(3)
     counts = [40_000 // parts] * (parts - 1)
     counts = [0, *counts, 40_000 - sum(counts)]  # a process without training nodes draws nothing, and keeps in step
-    found = []
+    drawn = []
     for rank in range(len(counts)):
         source = SharedSource(7, Alone(rank, len(counts)), Span(0, 1, 1))
         with source.only(Span.of(counts, rank)):
-            found.append(source.uniform(counts[rank]))
+            drawn.append(source.uniform(counts[rank]))
         assert torch.equal(source.uniform(3), after)
-    assert torch.equal(torch.cat(found), whole)
+    assert torch.equal(torch.cat(drawn), whole)
 
 
 def repeated(noise):

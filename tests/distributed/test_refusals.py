@@ -53,20 +53,20 @@ def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
 def test_refusals_come_before_the_first_draw(tmp_path):
     out = tmp_path / "runs" / "run"
     for budget, place in ((1.0, out), (None, Path("/proc/x/run"))):
-        found = together(2, train, place, budget)
-        assert found[0] == found[1]
-        assert found[0][0].startswith("budget = 1.0" if budget else "out = '/proc/x/run': cannot be written")
-        assert found[0][1] == 0
+        outcomes = together(2, train, place, budget)
+        assert outcomes[0] == outcomes[1]
+        assert outcomes[0][0].startswith("budget = 1.0" if budget else "out = '/proc/x/run': cannot be written")
+        assert outcomes[0][1] == 0
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_after_the_fit(tmp_path):
     (tmp_path / "runs").mkdir()
-    found = together(2, train, tmp_path / "runs" / "run", None, None, False, "disk")
+    outcomes = together(2, train, tmp_path / "runs" / "run", None, None, False, "disk")
     [place] = tmp_path.glob("graphveil-unsaved-*/run")
-    assert [said for said, _ in found] == [found[0][0]] * 2
-    assert f"the finished run is in {place} instead" in found[0][0]
+    assert [said for said, _ in outcomes] == [outcomes[0][0]] * 2
+    assert f"the finished run is in {place} instead" in outcomes[0][0]
     assert sorted(tmp_path.iterdir()) == sorted([place.parent, tmp_path / "runs"])
     gv.load(place)
 
@@ -77,9 +77,9 @@ def test_a_fit_gives_one_artifact(tmp_path):
     out, second, kept = (tmp_path / "runs" / name for name in ("run", "second", "kept"))
     together(2, train, out, None, kept, False, "kill")
     assert (kept / ARTIFACT).exists()
-    found = together(2, train, second, None, kept, True)
-    assert [drawn for _, drawn in found] == [0, 0]
-    assert f"its fit is finished and saved in {out}; the checkpoint is removed" in found[1][0]
+    outcomes = together(2, train, second, None, kept, True)
+    assert [drawn for _, drawn in outcomes] == [0, 0]
+    assert f"its fit is finished and saved in {out}; the checkpoint is removed" in outcomes[1][0]
     assert not kept.exists()
     assert not second.exists()
 
@@ -88,8 +88,8 @@ def test_a_fit_gives_one_artifact(tmp_path):
 def test_with_a_checkpoint_the_finished_fit_goes_elsewhere(tmp_path):
     out, second, kept = tmp_path / "disk" / "run", tmp_path / "runs" / "second", tmp_path / "kept"
     (tmp_path / "runs").mkdir()
-    found = together(2, train, out, None, kept, False, "disk")
-    assert "the finished fit is kept in" in found[0][0]
+    outcomes = together(2, train, out, None, kept, False, "disk")
+    assert "the finished fit is kept in" in outcomes[0][0]
     assert together(2, train, second, None, kept, True) == [("", 0)] * 2
     assert not kept.exists()
     gv.load(second)

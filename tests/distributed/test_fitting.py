@@ -1,0 +1,116 @@
+"""1, 2 and 3 processes give the model that one process gives without torchrun, bit for bit, and the same names.
+
+Only training that needs no protection adds in float32, and may differ in the last digits.
+"""
+
+from __future__ import annotations
+
+import csv
+from functools import cache
+
+import pytest
+import torch
+
+import graphveil as gv
+from graphveil.distributed import Group, Shard, fit, save
+from graphveil.distributed.parts import read_part, write_parts
+from graphveil.graph.report import Undeclared
+from graphveil.privacy.plan import Plan
+from support.distributed_fits import CASES, FOLDS, graph
+from support.jobs import together
+
+TRAINED_FREELY = {"edge", "public"}
+
+# Made here once; calibration takes longer than these fits.
+plan_of = cache(lambda name: (lambda data, model: model.plan(data))(*(CASES | FOLDS)[name]()))
+
+
+def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]:
+    results = {}
+    for name, plan in plans.items():
+        data, model = (CASES | FOLDS)[name]()
+        shard = Shard.of(data, group)
+        assert shard.facts(group, edges=None) == plan.facts
+        fit(model, shard, group, plan=plan)
+        rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}
+        whole = {key: group.gathered(tensor, shard.layout.counts).numpy() for key, tensor in rows.items()}
+        results[name] = {**whole, "certificate": model.certificate_.to_json()}
+    return results
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("processes", "names"),
+    [(1, ["trained", "tables"]), (2, ["trained", "tables", "sampled", "edge"]), (3, [*CASES.keys() - {"sampled"}])],
+)
+def test_as_without_torchrun(processes, names):
+    plans = {name: plan_of(name) for name in names}
+    results = together(processes, fitted, plans)[0]
+    for name, plan in plans.items():
+        data, model = CASES[name]()
+        model.execute(data, plan)
+        ours = {key: torch.from_numpy(value) for key, value in results[name].items() if key != "certificate"}
+        assert results[name]["certificate"] == model.certificate_.to_json(), name
+        if name not in TRAINED_FREELY:
+            assert torch.equal(ours["logits"], model.logits_), name
+            assert "table" not in ours or torch.equal(ours["table"], model._table), name
+            continue
+        torch.testing.assert_close(ours["logits"], model.logits_, rtol=1e-4, atol=1e-4)
+        assert float((ours["logits"].argmax(1) == model.logits_.argmax(1)).float().mean()) >= 0.999, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CASES.keys() - TRAINED_FREELY))
+def test_threads_do_not_change_a_fit(name):
+    logits, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            data, model = CASES[name]()
+            logits.append(model.execute(data, plan_of(name)).logits_)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(*logits)
+
+
+@pytest.mark.slow
+def test_folds_do_not_depend_on_the_number_of_processes():
+    plans = {name: plan_of(name) for name in FOLDS}
+    one, three = (together(processes, fitted, plans)[0]["folds"] for processes in (1, 3))
+    assert one["certificate"] == three["certificate"]
+    torch.testing.assert_close(*(torch.from_numpy(result["logits"]) for result in (one, three)), rtol=1e-3, atol=1e-3)
+
+
+def named():
+    ids = [f"p{i}" for i in range(502)]
+    return graph().replace(node_ids=ids, class_names=["a, b", "node"], undeclared=Undeclared(classes=2))
+
+
+def saved(group, folder, parts):
+    model = gv.MLP(gv.KNeighbor(k=1), 8.0, seed=0, steps=2)
+    fit(model, Shard.of(named(), group) if parts is None else read_part(parts, group), group)
+    save(model, folder, group, also={})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("divided", [False, True])
+def test_predictions_are_by_name(tmp_path, divided):
+    parts = tmp_path / "parts" if divided else None
+    if divided:
+        write_parts(named(), parts, 2)
+    together(2, saved, tmp_path / "run", parts)
+    with (tmp_path / "run/predictions.csv").open(newline="") as file:
+        rows = list(csv.reader(file))
+    assert rows[0] == ["node", "prediction", "p(a, b)", "p(node)"]
+    assert [row[0] for row in rows[1:]] == [f"p{i}" for i in range(502)]
+    model = gv.load(tmp_path / "run")
+    expected = model.predict_proba()
+    assert [[float(p) for p in row[2:]] for row in rows[1:]] == pytest.approx(expected, abs=1e-7)
+    assert [row[1] for row in rows[1:]] == [["a, b", "node"][best] for best in expected.argmax(1)]
+    for name in ("certificate.json", "public/config.json", "public/model_card.md"):
+        assert "a, b" not in (tmp_path / "run" / name).read_text()
+    if divided:
+        with pytest.raises(gv.InvalidInput, match="cannot be compared with the parts"):
+            gv.load(tmp_path / "run", graph=named())
+    else:
+        assert gv.load(tmp_path / "run", graph=named()).score(named().test_mask) > 0
