@@ -165,8 +165,10 @@ def _figures(certificate: Certificate) -> Iterator[str]:
             yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {found:.6g}"
     if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
         yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
-    each = [max(outcome.followed_epsilon_by_kind().values()) for outcome in plan.outcomes()]
-    if math.isfinite(max(each)) and not math.isclose(min(each), max(each), rel_tol=_SAME_BUDGET):
+    # A branch without noise of its own costs what it costs; the others are calibrated to one epsilon.
+    calibrated = [b for b in plan.branches if any(not isinstance(m, Responses) and m.noise > 0 for m in b.mechanisms)]
+    each = [max(plan.follow(branch.name).followed_epsilon_by_kind().values()) for branch in calibrated]
+    if each and not math.isclose(min(each), max(each), rel_tol=_SAME_BUDGET):
         yield f"certificate: its branches have budgets of their own ({', '.join(f'{value:.6g}' for value in each)})"
 
 

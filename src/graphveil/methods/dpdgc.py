@@ -100,7 +100,7 @@ class DPDGC(NodeClassifier):
         return all_logits(logits, data.nodes, Z.device)
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        """A table that is private without training, and a head that fuses what X and Z say about each class."""
+        """With a table that is private without training, and a head that joins class scores from X and from Z."""
         return self._fuse(data, ledger, *self._opinions(data, ledger))
 
     def _fuse(
@@ -159,7 +159,7 @@ class DPDGC(NodeClassifier):
     def _join_feature_neighbors(
         self, data: Inputs, committee: Committee, opinions: torch.Tensor
     ) -> tuple[torch.nn.Module, torch.Tensor]:
-        """The same, with what training nodes say that are like a node; attributes are public."""
+        """The classifier joined with votes of training nodes that have similar features; attributes are public."""
         fusion = Fusion(data.classes, data.classes).to(self.device)
         opinions_of, votes_of = KeptRows(log_probabilities(opinions)), KeptRows(data.feature_neighbors())
 
@@ -170,8 +170,10 @@ class DPDGC(NodeClassifier):
         return WithoutVotes(committee, fusion), torch.softmax(all_logits(logits, data.nodes, opinions.device), dim=1)
 
     def _fuse_freely(self, head: Fusion, logits: Logits, data: Inputs, name: str) -> None:
-        """Fusion of what is public or private already, to the end: with few parameters the best validation epoch is
-        the luckiest one."""
+        """Train a head on inputs that are public or private already, without validation.
+
+        It has so few parameters that the best validation epoch would be the best by chance.
+        """
         target = replace(data.target, validation=data.target.validation[:0])
         steps = defaults.FREE_HEAD_EPOCHS * self.epochs
         self._train_freely(head, logits, target, name, learning_rate=defaults.FREE_HEAD_RATE, steps=steps)
@@ -204,7 +206,10 @@ class DPDGC(NodeClassifier):
         return {"released": released, **self._tables(plan, public=False)}
 
     def _tables(self, plan: Plan, *, public: bool) -> dict[str, torch.Tensor]:
-        """W, where it belongs: one that was made of public labels without noise shows them."""
+        """W, as a part that everybody may see or as one of the owner's.
+
+        A table that was made of public labels without noise shows these labels, so only the owner has it.
+        """
         parts = self._parts(plan)
         covered = parts == "trained" or protects_attributes(plan.level)
         width = self.hidden if parts == "trained" else sum(widths(parts, plan.facts.classes))
@@ -220,11 +225,11 @@ class DPDGC(NodeClassifier):
         return dpdgc_plan.table_at(self._settings(), plan.level, plan.facts.directed)
 
     def draws_noise(self, from_graph: bool) -> bool:
-        """W is private already, so a row that the asker supplies needs no noise."""
+        """W is private already, so a row of neighbours that the asker knows needs no noise."""
         return from_graph and super().draws_noise(from_graph)
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
-        """W knows the training graph's nodes only: on another graph every node reads nobody it knows."""
+        """W has rows for the training graph only, so on another graph Z is that of nodes without neighbours."""
         return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -234,14 +239,17 @@ class DPDGC(NodeClassifier):
         return self._head(features, self._finish_new(summed.float()))
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
-        """Z of nodes of which no table knows anything yet."""
+        """Z of nodes that have no row in any table."""
         plan = self._ledger.plan
         width = own_width(self._parts(plan), plan.facts.classes)
         return self._finish(summed, summed.new_zeros(len(summed), width))
 
     def _finish(self, summed: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """Z from A W, row by row: directions beside what a table says of the node itself, or with the trained bias,
-        at norm 1 where W's is held."""
+        """Z from A W, row by row.
+
+        With a trained table: with its bias, scaled to norm 1 where the rows of W are held to a norm. With other tables:
+        the direction of each table's part, beside the node's own rows of tables that are released in full.
+        """
         plan = self._ledger.plan
         parts = self._parts(plan)
         if parts != "trained":
@@ -290,7 +298,7 @@ class DPDGC(NodeClassifier):
 
 
 class TwoStage(torch.nn.Module):
-    """Opinions from X, then their fusion with Z, as one function of a node's own row."""
+    """Class probabilities from X, then the head that joins them with Z, as one function of a node's own rows."""
 
     def __init__(self, features: torch.nn.Module, fusion: Fusion) -> None:
         super().__init__()

@@ -6,9 +6,10 @@ import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from graphveil.errors import BudgetExceeded
@@ -146,7 +147,7 @@ class NodeClassifier(FittedModel):
                 inputs = make_inputs()
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
 
-    def _adjacency(self, graph: Graph, source: NoiseSource) -> Any:
+    def _adjacency(self, graph: Graph, source: NoiseSource) -> sp.csr_array:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
         adjacency = graph.reads(self.direction)
         bound = self.room_for_old_readers(self._ledger.plan)

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.graph import Graph
+from graphveil.graph import Graph, GraphView
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.answers import Answers, epsilon_with
 from graphveil.methods.attached import attached
@@ -22,14 +22,20 @@ from graphveil.methods.inputs import Inputs, node_index
 from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import answer_new_nodes
 from graphveil.methods.parameters import Parameters
+from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import Plan
+
+if TYPE_CHECKING:
+    from graphveil.methods.estimator import NodeClassifier
 
 
 class FitKeeper(Protocol):
     """Keeps an unfinished fit, as `checkpoint.Checkpoint` does, and names the one artifact of a finished one."""
 
-    def following(self, model: Any, graph: Any, ledger: LedgerLike, source: Any) -> AbstractContextManager[None]: ...
+    def following(
+        self, model: NodeClassifier, graph: GraphView, ledger: LedgerLike, source: NoiseSource
+    ) -> AbstractContextManager[None]: ...
 
     def goes_to(self, artifact: Path, rows: str) -> None: ...
 

@@ -19,7 +19,7 @@ from graphveil.methods.training import Target
 class Inputs:
     """A graph as the methods read it, on their device."""
 
-    def __init__(self, graph: GraphView, adjacency: Any, device: str, sparse: bool | None = None) -> None:
+    def __init__(self, graph: GraphView, adjacency: sp.csr_array, device: str, sparse: bool | None = None) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
         self.adjacency: SparseRows = CsrRows(adjacency, device)
         self.features = _features(graph, device, sparse)
