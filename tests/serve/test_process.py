@@ -51,9 +51,9 @@ def test_an_interrupt_ends_it_cleanly(start):
 
 def test_it_listens_on_loopback_and_warns_elsewhere(process, monkeypatch, run):
     assert "http://127.0.0.1:" in process.said
-    from graphveil.serve import running
+    from graphveil.serve import server
 
-    monkeypatch.setattr(running, "serve_until_told", lambda *args, **words: None)
+    monkeypatch.setattr(server, "serve_until_told", lambda *args, **words: None)
     assert "warning" not in call("serve", run, "--port", 0).output
     assert "put TLS in front" in call("serve", run, "--port", 0, "--host", "0.0.0.0").output
 

@@ -8,7 +8,8 @@ import pytest
 
 from support.service import Service, check_refusal, in_thread, receive, request, small_app
 
-limits = pytest.importorskip("graphveil.serve.limits")
+app = pytest.importorskip("graphveil.serve.app")
+server = pytest.importorskip("graphveil.serve.server")
 
 BODIES = {
     "empty": b"",
@@ -78,7 +79,7 @@ def test_other_kinds_of_bodies(service, kind):
 
 
 def test_oversized_bodies(service):
-    large = b'{"node": "' + b"x" * limits.LARGEST_BODY + b'"}'
+    large = b'{"node": "' + b"x" * app.LARGEST_BODY + b'"}'
     check_refusal(post(service, large), 413)
     check_refusal(post(service, (large[i : i + 1000] for i in range(0, len(large), 1000))), 413)
     head = b"POST /v1/prediction HTTP/1.1\r\nHost: x\r\nContent-Length: 99999999999999\r\n\r\n"
@@ -88,7 +89,7 @@ def test_oversized_bodies(service):
 
 
 def test_oversized_heads(service):
-    long = b"x" * limits.LARGEST_HEAD
+    long = b"x" * server.LARGEST_HEAD
     for head in (b"/health HTTP/1.1\r\nA: %s\r\n\r\n", b"/health?%s HTTP/1.1\r\n\r\n", b"/health HTTP/1.1\r\nA: %s"):
         assert service.raw(b"GET " + head % long).startswith(b"HTTP/1.1 431")
     many = b"".join(b"H%d: x\r\n" % i for i in range(5000))
@@ -157,7 +158,7 @@ def until_closed(connection):
 
 
 def test_slow_requests_end(thread, monkeypatch):
-    monkeypatch.setattr(limits, "SECONDS_TO_ARRIVE", 0.3)
+    monkeypatch.setattr(server, "SECONDS_TO_ARRIVE", 0.3)
     body_missing = b"POST /v1/prediction HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{"
     for data, answer in {b"": b"", b"GET /hea": b"HTTP/1.1 408", body_missing: b""}.items():
         with socket.create_connection(("127.0.0.1", thread.port), timeout=30) as connection:
@@ -171,7 +172,7 @@ def test_slow_requests_end(thread, monkeypatch):
 
 
 def test_answers_that_nobody_reads_end(monkeypatch):
-    monkeypatch.setattr(limits, "SECONDS_UNREAD", 0.3)
+    monkeypatch.setattr(server, "SECONDS_UNREAD", 0.3)
     app, tokens, _ = small_app(names=[f"{'x' * 500}{number}" for number in range(20_000)])
     with in_thread(app) as port, socket.create_connection(("127.0.0.1", port), timeout=10) as deaf:
         head = f"GET /v1/predictions HTTP/1.1\r\nAuthorization: Bearer {tokens.of_operator()}\r\n\r\n"
@@ -188,7 +189,7 @@ def test_upgrades_are_not_taken(service):
 
 
 def test_too_many_connections_are_told_to_wait(thread, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
     held = [socket.create_connection(("127.0.0.1", thread.port)) for _ in range(5)]
     for connection in held:
         connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
@@ -215,7 +216,7 @@ def ask(connection):
 
 
 def test_those_who_are_there_go_on(thread, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 5)
     held = hold(thread.port, 5)
     late = [socket.create_connection(("127.0.0.1", thread.port), timeout=5) for _ in range(20)]
     assert [ask(connection) for connection in late] == [503] * 20
@@ -231,7 +232,7 @@ def test_those_who_are_there_go_on(thread, monkeypatch):
 
 
 def test_one_client_does_not_take_all_places(thread, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_OF_A_CLIENT", 3)
+    monkeypatch.setattr(server, "MOST_OF_A_CLIENT", 3)
     held = hold(thread.port, 3)
     with socket.create_connection(("127.0.0.1", thread.port), timeout=5) as fourth:
         assert ask(fourth) == 503
@@ -242,9 +243,9 @@ def test_one_client_does_not_take_all_places(thread, monkeypatch):
 
 
 def test_the_refused_do_not_stay(thread, monkeypatch):
-    monkeypatch.setattr(limits, "MOST_CONNECTIONS", 1)
-    monkeypatch.setattr(limits, "MOST_WITHOUT_PLACE", 2)
-    monkeypatch.setattr(limits, "SECONDS_WITHOUT_PLACE", 0.5)
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "MOST_WAITING", 2)
+    monkeypatch.setattr(server, "SECONDS_TO_WAIT", 0.5)
     held = hold(thread.port, 1)
     silent = [socket.create_connection(("127.0.0.1", thread.port), timeout=30) for _ in range(3)]
     assert [until_closed(connection) for connection in silent] == [b""] * 3
@@ -253,13 +254,13 @@ def test_the_refused_do_not_stay(thread, monkeypatch):
 
 
 def test_networks_of_one_customer_count_as_one_client():
-    from graphveil.serve.places import Places
+    from graphveil.serve.guard import Connections
 
-    places = Places()
-    assert places.take("2001:db8::1", 9, 2)
-    assert places.take("2001:db8::2", 9, 2)
-    assert not places.take("2001:db8::3", 9, 2)
-    assert places.take("2001:db8:0:1::1", 9, 2)
-    places.give_back("2001:db8::2")
-    assert places.take("2001:db8::3", 9, 2)
-    assert not places.take("127.0.0.1", 3, 2)
+    connections = Connections()
+    assert connections.admit("2001:db8::1", 9, 2)
+    assert connections.admit("2001:db8::2", 9, 2)
+    assert not connections.admit("2001:db8::3", 9, 2)
+    assert connections.admit("2001:db8:0:1::1", 9, 2)
+    connections.close("2001:db8::2")
+    assert connections.admit("2001:db8::3", 9, 2)
+    assert not connections.admit("127.0.0.1", 3, 2)

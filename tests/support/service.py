@@ -17,7 +17,7 @@ for module in ("fastapi", "uvicorn", "httptools"):
 from graphveil.methods.naming import Naming  # noqa: E402
 from graphveil.serve.app import make_app  # noqa: E402
 from graphveil.serve.predictions import Predictions  # noqa: E402
-from graphveil.serve.running import bind, make_server  # noqa: E402
+from graphveil.serve.server import bind, make_server  # noqa: E402
 from graphveil.serve.tokens import Tokens  # noqa: E402
 
 # Names that a careless server would take for paths, templates or numbers.

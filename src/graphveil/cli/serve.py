@@ -30,7 +30,7 @@ def serve(
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise GraphveilError(f"graphveil serve needs {', '.join(missing)}: pip install 'graphveil[serve]'")
-    from graphveil.serve.running import address_of, app_of, bind, is_loopback, serve_until_told
+    from graphveil.serve.server import address_of, app_of, bind, is_loopback, serve_until_told
 
     with bind(host, port) as bound:
         app = app_of(run)

@@ -3,8 +3,8 @@
     tokens.py       who may ask: one token for each node, one for the operator, all derived from one secret
     predictions.py  what may be asked: probabilities from an artifact, loaded once
     app.py          the routes
-    guard.py        around every request: headers, metrics, log, errors without internals
-    limits.py       around every connection: sizes, times, how many
+    guard.py        around every request: headers, metrics, refusals, log
+    server.py       the listening server, with limits on every connection
     page.py         the page for people
 
 Everything but tokens needs the extra `serve`.

@@ -15,13 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
 from graphveil.provenance import __version__
-from graphveil.serve.guard import Guard
-from graphveil.serve.limits import small_body
-from graphveil.serve.metrics import Metrics
+from graphveil.serve.guard import DETAILS, Guard, Handler, Metrics, refusal
 from graphveil.serve.predictions import LONGEST_NAME, Predictions
-from graphveil.serve.refusals import DETAILS, refusal
 from graphveil.serve.tokens import Tokens
 
+LARGEST_BODY = 16 * 1024
 _PREDICTION = "/v1/prediction"
 _ROWS_AT_A_TIME = 100
 # Newer versions of FastAPI report requests and exceptions to whatever collector the environment names.
@@ -52,7 +50,19 @@ class Health(BaseModel):
 
 
 def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) -> Guard:
-    """The application; `page` is the HTML for people and its content policy."""
+    """The application.
+
+    Args:
+        predictions: All predictions of a run.
+        tokens: Who may ask for which.
+        page: The HTML page for people, and its content policy.
+
+    Returns:
+        The application, inside of its guard.
+
+    Formal guarantee: nothing is drawn and nothing is computed from private data. A prediction is sent only to whoever
+    has the token of its node, or the operator's.
+    """
     metrics = Metrics()
     app = FastAPI(
         title="graphveil",
@@ -64,9 +74,15 @@ def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) ->
         telemetry=_NO_TELEMETRY,
     )
     _answer_errors(app)
+    prediction = _add_prediction(app, predictions, tokens)
+    _add_export(app, predictions, tokens)
+    _add_pages(app, metrics, page)
+    return Guard(app, metrics, {("POST", _PREDICTION): prediction})
 
+
+def _add_prediction(app: FastAPI, predictions: Predictions, tokens: Tokens) -> Handler:
     async def prediction(request: Request) -> Response:
-        body = await small_body(request)
+        body = await _small_body(request)
         if body is None:
             return _refused(413)
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
@@ -88,7 +104,10 @@ def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) ->
         responses={200: {"model": Prediction}, **_refusals(400, 401, 413, 415, 431, 503)},
         openapi_extra={"requestBody": {"required": True, "content": question}},
     )(prediction)
+    return prediction
 
+
+def _add_export(app: FastAPI, predictions: Predictions, tokens: Tokens) -> None:
     def check_operator(request: Request) -> None:
         if not tokens.is_of_operator(_token(request)):
             raise HTTPException(401)
@@ -115,6 +134,8 @@ def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) ->
         media = "application/x-ndjson" if format == "ndjson" else "text/csv"
         return StreamingResponse(_lines(predictions, places, format), media_type=media)
 
+
+def _add_pages(app: FastAPI, metrics: Metrics, page: tuple[str, str]) -> None:
     @app.get("/health", summary="Whether the service answers", responses={200: {"model": Health}})
     async def health() -> Response:
         return Response(b'{"status":"ok"}\n', media_type="application/json")
@@ -133,7 +154,19 @@ def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) ->
         text, policy = page
         return Response(text, media_type="text/html", headers={"content-security-policy": policy})
 
-    return Guard(app, metrics, {("POST", _PREDICTION): prediction})
+
+async def _small_body(request: Request) -> bytes | None:
+    """The body of a request; None, before it is read to its end, if it is too large."""
+    stated = request.headers.get("content-length", "0")
+    if not stated.isascii() or not stated.isdecimal() or len(stated) > 12 or int(stated) > LARGEST_BODY:
+        return None
+    parts, size = [], 0
+    async for part in request.stream():
+        parts.append(part)
+        size += len(part)
+        if size > LARGEST_BODY:
+            return None
+    return b"".join(parts)
 
 
 def _node(body: bytes) -> str | None:
@@ -172,9 +205,9 @@ def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _refused(status: int, more: Mapping[str, str] | None = None) -> Response:
     headers, body = refusal(status)
-    found = Response(body, status_code=status, headers=more)
-    found.raw_headers += [header for header in headers if header[0] != b"content-length"]
-    return found
+    response = Response(body, status_code=status, headers=more)
+    response.raw_headers += [header for header in headers if header[0] != b"content-length"]
+    return response
 
 
 def _answer_errors(app: FastAPI) -> None:

@@ -18,10 +18,15 @@ LONGEST_NAME = LONGEST_ID
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Rows of the training graph's nodes, and below them those of new nodes that were answered before (`predict_new`).
+    """Class probabilities of all nodes, loaded once.
 
-    Nothing is drawn and nothing is computed from private data: these answers exist already. A node is told names of
-    classes only if they were declared; names that were found in everybody's labels are the owner's.
+    Args:
+        naming: Names of nodes and classes.
+        probabilities: A row for each node of the training graph, and below them those of new nodes.
+        new: Names of the new nodes that were answered before (`predict_new`).
+
+    Formal guarantee: nothing is drawn and nothing is computed from private data: these answers exist already. A node is
+    told names of classes only if they were declared; names that were read from everybody's labels are the owner's.
     """
 
     naming: Naming
@@ -47,27 +52,29 @@ class Predictions:
 
     @classmethod
     def of(cls, model: NodeClassifier) -> Predictions:
-        found = cls(model.fitted_.naming, model.predict_proba())
+        """The predictions of a fitted model."""
+        naming, probabilities = model.fitted_.naming, model.predict_proba()
         answers = {answer.node: answer.probabilities for answer in model.fitted_.answers.given}
-        if not answers:
-            return found
-        rows = np.array(list(answers.values()), dtype=np.float32)
-        return cls(model.fitted_.naming, np.concatenate([found.probabilities, rows]), tuple(answers))
+        if answers:
+            probabilities = np.concatenate([probabilities, np.array(list(answers.values()), dtype=np.float32)])
+        return cls(naming, probabilities, tuple(answers))
 
     def __len__(self) -> int:
         return len(self.probabilities)
 
     def place(self, name: str) -> int | None:
-        """The row of this node, by the very name that it has."""
+        """The row of the node with exactly this name; None if there is none."""
         if name in self._new_places:
             return self._new_places[name]
         return self.naming.place(name, len(self) - len(self.new))
 
     def name(self, place: int) -> str:
+        """The name of the node in this row."""
         old = len(self) - len(self.new)
         return self.naming.node(place) if place < old else self.new[place - old]
 
     def as_json(self, place: int, *, owner: bool = False) -> bytes:
+        """A row as a line of JSON; for the owner, with all names of classes."""
         row = self.probabilities[place].tolist()
         best = json.dumps(self._classes[owner][int(self.probabilities[place].argmax())])
         name = json.dumps(self.name(place))
@@ -75,8 +82,10 @@ class Predictions:
         return text.encode()
 
     def as_csv(self, places: range) -> bytes:
+        """Rows as lines of CSV, for the owner."""
         rows = self.probabilities[places.start : places.stop]
         return csv_rows(self.naming, [self.name(place) for place in places], rows)
 
     def csv_head(self) -> bytes:
+        """The header of the CSV lines."""
         return csv_head(self.naming, self.probabilities.shape[1])
