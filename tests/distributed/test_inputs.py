@@ -8,8 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
-from graphveil.auditing.arithmetic import cycle_labels
-from graphveil.auditing.hubs import chosen_readers
+from graphveil.auditing.arithmetic_graphs import chosen_readers, cycle_labels
 from graphveil.distributed.inputs import ShardedRows, ShardedTarget
 from graphveil.distributed.ledger import RowShard
 from graphveil.distributed.shard import Layout

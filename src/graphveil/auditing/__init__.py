@@ -3,11 +3,11 @@
 `graphveil.audit` is this package's function `audit`.
 """
 
-from graphveil.auditing.bounds import Bound, gaussian_bound, lower_bound, one_run_bound, threshold_bound
+from graphveil.auditing.bounds import Bound, Scores, gaussian_bound, lower_bound, threshold_bound
+from graphveil.auditing.report import AuditReport, Finding, Movement
 from graphveil.auditing.run import ATTACKS, audit
-from graphveil.auditing.scores import Scores
 from graphveil.auditing.twins import TWINS, Twin
-from graphveil.auditing.verdict import AuditReport, Finding, Movement
+from graphveil.auditing.whole_fits import one_run_bound
 
 __all__ = [
     "ATTACKS",

@@ -1,4 +1,4 @@
-"""Attacks by somebody who only asks for predictions: stealing links, and finding out who was in the training set.
+"""Attacks that use predictions alone: stealing links, and finding out who was in the training set.
 
 They give no bound on epsilon. AUC 0.5 is a coin toss; the true-positive rate at 0.1 % false positives says whether a
 few can be found with near certainty (Carlini et al. 2022, arXiv:2112.03570, section II).
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from graphveil.auditing.end_to_end import MakeModel, recorded_fit
-from graphveil.auditing.pairs import with_links
-from graphveil.auditing.scores import Scores
+from graphveil.auditing.adjacent import with_links
+from graphveil.auditing.bounds import Scores
+from graphveil.auditing.recording import MakeModel, recorded_fit
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
@@ -27,7 +27,13 @@ _INFLUENCERS = 40
 
 @dataclass(frozen=True, eq=False)
 class Leak:
-    """How well an attack by predictions does."""
+    """How well an attack by predictions does.
+
+    Args:
+        attack: The attack's name.
+        statistic: The statistic that it uses.
+        scores: Its trials.
+    """
 
     attack: str
     statistic: str
@@ -48,30 +54,51 @@ def steal_links(
 ) -> list[Leak]:
     """Which pairs of nodes are linked? By similar predictions, and by the influence of one node's features on another.
 
-    Similarity: He et al. 2021 (arXiv:2005.02131), attack 0. Where a node is protected, its own prediction is not used:
-    what the model says about its features without links stands in for it. Influence: LinkTeller (Wu et al. 2022,
-    arXiv:2108.06504), for models that answer queries with changed features; the others answer from what they
-    released once, and no feature of one node can move another's answer.
+    Similarity: He et al. 2021 (arXiv:2005.02131), attack 0. Where a node is protected, its own prediction is not used,
+    but the model's prediction for its features without links. Influence: LinkTeller (Wu et al. 2022,
+    arXiv:2108.06504), for models that answer queries with changed features. Other models answer from what they
+    released once, and features of one node do not change another's answer.
+
+    Args:
+        make_model: Makes the model.
+        graph: The graph.
+        level: The level.
+        seed: The seed of pairs and noise.
+        make_ledger: Makes the ledger.
+
+    Returns:
+        The result of similarity, and of influence where it applies.
     """
     rng = np.random.default_rng(seed)
     _, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger)
     pairs, linked = _pairs(graph, rng)
     told = np.log(model.predict_proba() + 1e-9)
     about = told if isinstance(level, Edge | Public) else np.log(_asked_alone(model, graph) + 1e-9)
-    found = [Leak("links", "similarity", Scores(linked, _similarity(about[pairs[:, 0]], told[pairs[:, 1]])))]
+    leaks = [Leak("links", "similarity", Scores(linked, _similarity(about[pairs[:, 0]], told[pairs[:, 1]])))]
     if isinstance(model, SAGE):
-        found.append(Leak("links", "influence", _influences(model, graph, rng)))
-    return found
+        leaks.append(Leak("links", "influence", _influences(model, graph, rng)))
+    return leaks
 
 
 def infer_membership(
     make_model: MakeModel, graph: Graph, level: Level, seed: int, make_ledger: MakeLedger = Ledger, *, fits: int = 16
 ) -> Leak:
-    """Who trained? The likelihood-ratio attack (Carlini et al. 2022), without the node's own prediction.
+    """Who was a training node? The likelihood-ratio attack (Carlini et al. 2022), without the node's own prediction.
 
-    Each fit trains on a random half of the labelled nodes. A node is judged by what the model says about its features
-    without links, and by the predictions of those who read it; each under two normal distributions, fitted on
-    the other fits with the node inside and outside.
+    Each fit trains on a random half of the labelled nodes. Two statistics are used: the model's prediction for a node's
+    features without links, and the predictions of the node's readers. Each has two normal distributions, fitted on the
+    other fits, with the node in the training set and without it.
+
+    Args:
+        make_model: Makes the model.
+        graph: The graph.
+        level: Not used; all attacks by predictions have it.
+        seed: The seed of training sets and noise.
+        make_ledger: Makes the ledger.
+        fits: The number of fits.
+
+    Returns:
+        The result.
     """
     del level
     rng = np.random.default_rng(seed)
@@ -92,7 +119,7 @@ def infer_membership(
 
 
 def _asked_alone(model: NodeClassifier, graph: Graph) -> np.ndarray:
-    """What the model says about each node's features if the node had no links: nothing of its own row is read."""
+    """The model's prediction for each node's features as if the node had no links; its own row is not used."""
     nobody = np.empty(0, dtype=np.int64)
     return model.predict_on(with_links(graph, nobody, nobody))
 
@@ -117,12 +144,11 @@ def _pairs(graph: Graph, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarr
 def _similarity(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     """Minus the distance of the centred log-probabilities."""
     left, right = left - left.mean(1, keepdims=True), right - right.mean(1, keepdims=True)
-    found: np.ndarray = -np.linalg.norm(left - right, axis=1)
-    return found
+    return np.asarray(-np.linalg.norm(left - right, axis=1))
 
 
 def _influences(model: SAGE, graph: Graph, rng: np.random.Generator) -> Scores:
-    """How far everybody's answer moves when one node's features grow by a little, for some nodes."""
+    """How far all answers move when the features of one node grow a little, for some nodes."""
     x = model.features_of_training
     A = graph.to_scipy()
     A = A + A.T
@@ -144,11 +170,10 @@ def _influences(model: SAGE, graph: Graph, rng: np.random.Generator) -> Scores:
 
 
 def _confidence(probabilities: np.ndarray, graph: Graph) -> np.ndarray:
-    """log p / (1 - p) of the true class: close to normal, as the attack wants it."""
+    """log p / (1 - p) of the true class, which is close to normal, as the attack assumes."""
     truth = graph.labels.numpy().clip(min=0)
     p = probabilities[np.arange(len(truth)), truth].astype(np.float64).clip(1e-9, 1 - 1e-9)
-    found: np.ndarray = np.log(p) - np.log1p(-p)
-    return found
+    return np.asarray(np.log(p) - np.log1p(-p))
 
 
 def _readers_say(model: NodeClassifier, graph: Graph) -> np.ndarray:
@@ -158,12 +183,11 @@ def _readers_say(model: NodeClassifier, graph: Graph) -> np.ndarray:
     odds = np.log(p) - np.log1p(-p)
     truth = graph.labels.numpy().clip(min=0)
     readers = np.maximum(np.diff(A.indptr), 1)
-    found: np.ndarray = (A @ odds)[np.arange(len(truth)), truth] / readers
-    return found
+    return np.asarray((A @ odds)[np.arange(len(truth)), truth] / readers)
 
 
 def _likelihood_ratios(inside: np.ndarray, seen: np.ndarray) -> Scores:
-    """Each fit in turn is the target and all others tell what to expect; fits x nodes x statistics."""
+    """Each fit is attacked with distributions fitted on all others; the arrays are fits x nodes x statistics."""
     coins, values = [], []
     for target in range(len(inside)):
         others = np.arange(len(inside)) != target

@@ -1,14 +1,15 @@
-"""Lower bounds on epsilon that hold with a stated probability, from the scores of an attack.
+"""Scores of an attack, and lower bounds on epsilon from them that hold with a stated probability.
 
-Every choice that looks at scores (threshold, side, kind of bound, number of guesses) is made on a first part of the
-trials; the bound is computed on the rest. So nothing has to be paid for trying many thresholds.
+Every choice that looks at scores (threshold, side, kind of bound) is made on a first part of the trials, and the bound
+is computed on the rest. So nothing has to be paid for trying many thresholds.
 
 What each bound assumes:
 
-- `threshold_bound`: trials are independent. Holds for any (epsilon, delta)-DP mechanism.
+- `threshold_bound`: trials are independent. It holds for any (epsilon, delta)-DP mechanism.
 - `gaussian_bound`, `claim_bound`: the same, and that the mechanism has the form that its plan claims (Gaussian; or the
-  plan's composition with other noise). They refute the claim where it is weakest, not only at its delta.
-- `one_run_bound`: coins are independent; the mechanism ran once and its noise may be anything.
+  plan's composition with other noise). They test the claim where it is weakest, not only at its delta.
+
+The bound for a single run with many canaries is `whole_fits.one_run_bound`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.special import ndtri
-from scipy.stats import beta, binom
+from scipy.stats import beta, rankdata
 
 from graphveil import validate
-from graphveil.auditing.scores import Scores
+from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting import (
     Composition,
     Gaussian,
@@ -32,18 +33,94 @@ from graphveil.privacy.accounting import (
 )
 
 # The part of the trials on which thresholds are chosen.
-SELECTION = 0.3
+_SELECTION = 0.3
 _TAIL_CANDIDATES = 200
-_MOST_STRETCH = 16.0
-# Shares of all canaries that the one-run attack tries to guess; it abstains on the others.
-_GUESSED = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+_LARGEST_FACTOR = 16.0
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The trials of an attack: in each one a fair coin chooses between two adjacent graphs, which the attack guesses.
+
+    Args:
+        coins: For each trial whether the coin showed heads: then the graph had the change.
+        values: For each trial the attack's score, which should be larger for heads.
+
+    Raises:
+        InvalidInput: If there is not one score for each coin, or a score is not a number.
+    """
+
+    coins: np.ndarray
+    values: np.ndarray
+
+    def __post_init__(self) -> None:
+        coins, values = np.asarray(self.coins, dtype=bool), np.asarray(self.values, dtype=np.float64)
+        if coins.shape != values.shape or coins.ndim != 1:
+            raise InvalidInput("scores", (coins.shape, values.shape), "needs one coin for each score")
+        if np.isnan(values).any():
+            raise InvalidInput("scores", "NaN", "a score must be a number")
+        object.__setattr__(self, "coins", coins)
+        object.__setattr__(self, "values", values)
+
+    def __len__(self) -> int:
+        return len(self.coins)
+
+    @property
+    def heads(self) -> np.ndarray:
+        """The scores of trials with the change."""
+        return self.values[self.coins]
+
+    @property
+    def tails(self) -> np.ndarray:
+        """The scores of trials without the change."""
+        return self.values[~self.coins]
+
+    def split(self, part: float) -> tuple[Scores, Scores]:
+        """The first `part` of the trials, and the rest."""
+        cut = int(part * len(self))
+        return Scores(self.coins[:cut], self.values[:cut]), Scores(self.coins[cut:], self.values[cut:])
+
+    @property
+    def auc(self) -> float:
+        """The probability that a score of heads is larger than one of tails (ties count half)."""
+        positive, negative = int(self.coins.sum()), int((~self.coins).sum())
+        if not positive or not negative:
+            return 0.5
+        ranks = rankdata(self.values)[self.coins].sum()
+        return float((ranks - positive * (positive + 1) / 2) / (positive * negative))
+
+    def true_positives_at(self, false_positives: float) -> float:
+        """The largest true-positive rate at a false-positive rate of at most `false_positives`."""
+        falls, rises = self.roc()
+        return float(rises[falls <= false_positives].max(initial=0.0))
+
+    def roc(self) -> tuple[np.ndarray, np.ndarray]:
+        """False- and true-positive rates of "heads if the score is at least t", over all t."""
+        order = np.argsort(-self.values, kind="stable")
+        coins, values = self.coins[order], self.values[order]
+        ends = np.append(np.flatnonzero(values[1:] != values[:-1]), len(values) - 1)[: len(values)]
+        rises, falls = np.cumsum(coins)[ends], np.cumsum(~coins)[ends]
+        negative, positive = max(1, int((~coins).sum())), max(1, int(coins.sum()))
+        return np.append(0.0, falls / negative), np.append(0.0, rises / positive)
+
+
+def toss(count: int, rng: np.random.Generator) -> np.ndarray:
+    """Fair coins for this many trials."""
+    return rng.random(count) < 0.5
 
 
 @dataclass(frozen=True)
 class Bound:
-    """`epsilon` is below the truth with probability `confidence` at least.
+    """A lower bound on epsilon.
 
-    The rates are those observed on the held-out trials, for guesses "heads" above the threshold (or "tails" below).
+    Args:
+        epsilon: The bound.
+        kind: How it was computed.
+        confidence: The probability, at least, with which the true epsilon is not below it.
+        trials: The number of held-out trials that it was computed from.
+        threshold: Scores from here on count as "heads" (or those below as "tails").
+        true_positive_rate: The rate of right guesses among those trials that should be guessed so.
+        false_positive_rate: The rate of wrong guesses among the others.
     """
 
     epsilon: float
@@ -57,9 +134,9 @@ class Bound:
 
 @dataclass(frozen=True)
 class Branches:
-    """The claim of a plan that branches: one of several compositions, by what was released so far.
+    """The claim of a plan with branches: one of several compositions, chosen by what was released so far.
 
-    docs/theory.md, section 4.5: its delta at every epsilon is at most the sum of theirs.
+    Its delta at every epsilon is at most the sum of theirs (docs/theory.md, section 4.5).
     """
 
     each: tuple[Composition, ...]
@@ -75,7 +152,19 @@ Claim = Composition | Branches
 
 
 def lower_bound(scores: Scores, delta: float, confidence: float, claim: Claim | None = None) -> Bound:
-    """The bound that promises most for this claim, settled before the held-out trials are looked at.
+    """The bound that is largest on the selection trials, computed on the held-out trials.
+
+    Args:
+        scores: The trials.
+        delta: The delta at which epsilon is bounded.
+        confidence: Of the bound.
+        claim: What the mechanism claims to cost; with a claim that is not Gaussian, `claim_bound` is used.
+
+    Returns:
+        The bound.
+
+    Raises:
+        InvalidInput: If there are fewer than 20 trials, or `confidence` does not lie between 0 and 1.
 
     Formal guarantee: if every trial is dominated by `claim` (without one: is (epsilon, delta)-indistinguishable under
     its two coins) and trials are independent, the returned epsilon exceeds the true one with probability at most
@@ -83,15 +172,15 @@ def lower_bound(scores: Scores, delta: float, confidence: float, claim: Claim | 
     """
     if claim is not None and not is_gaussian(claim):
         return claim_bound(scores, delta, confidence, claim)
-    chosen, rest = _split(scores)
+    chosen, rest = selection_and_rest(scores)
     kinds = ["threshold"] if claim is None else ["gaussian", "threshold"]
-    _, test = max((_select(chosen, delta, confidence, kind) for kind in kinds), key=lambda found: found[0])
+    _, test = max((_select(chosen, delta, confidence, kind) for kind in kinds), key=lambda selected: selected[0])
     return test.bound(rest, delta, confidence)
 
 
-def promise(scores: Scores, delta: float, confidence: float, claim: Claim | None = None) -> float:
-    """What the selection trials promise: for choosing between scores without looking at the held-out trials."""
-    chosen, _ = _split(scores)
+def bound_on_selection(scores: Scores, delta: float, confidence: float, claim: Claim | None = None) -> float:
+    """The bound that the selection trials would give, for choosing between scores before the held-out trials."""
+    chosen, _ = selection_and_rest(scores)
     kinds = ["threshold"] if claim is None else ["gaussian", "threshold"]
     return max(_select(chosen, delta, confidence, kind)[0] for kind in kinds)
 
@@ -100,6 +189,7 @@ def threshold_bound(scores: Scores, delta: float, confidence: float) -> Bound:
     """Clopper-Pearson on one threshold: epsilon >= log((TPR - delta) / FPR), or the same with the roles exchanged.
 
     Jagielski, Ullman and Oprea 2020 (arXiv:2006.07709), section 4; the threshold is chosen on separate trials.
+    Arguments, errors and guarantee are those of `lower_bound` without a claim.
     """
     return lower_bound(scores, delta, confidence)
 
@@ -108,60 +198,40 @@ def gaussian_bound(scores: Scores, delta: float, confidence: float) -> Bound:
     """A lower bound on mu at one threshold, converted to epsilon at delta.
 
     A mu-Gaussian mechanism satisfies Phi^-1(TPR) - Phi^-1(FPR) <= mu for every test (Dong, Roth and Su 2022,
-    definition 4); Nasr et al. 2023 (arXiv:2302.07956), section 4, audit with it.
+    definition 4); Nasr et al. 2023 (arXiv:2302.07956), section 4, audit with it. Arguments, errors and guarantee are
+    those of `lower_bound` with a Gaussian claim.
     """
-    chosen, rest = _split(scores)
+    chosen, rest = selection_and_rest(scores)
     _, test = _select(chosen, delta, confidence, "gaussian")
     return test.bound(rest, delta, confidence)
 
 
 def claim_bound(scores: Scores, delta: float, confidence: float, claim: Claim) -> Bound:
-    """The claim's own trade-off between errors, with all of its losses stretched until the observed rates fit.
+    """All losses of the claim are scaled until its trade-off between errors permits the observed rates.
 
     A mechanism dominated by a symmetric pair with profile delta(.) satisfies TPR <= e^x FPR + delta(x) and
     1 - FPR <= e^x (1 - TPR) + delta(x) for every test and every x >= 0 (Wasserman and Zhou 2010, proposition 2.5). The
-    smallest stretch s at which the confidence bounds of both rates do so is a lower bound, and so is its epsilon.
+    epsilon of the smallest scaled claim that the confidence bounds of both rates satisfy is a lower bound. Arguments,
+    errors and guarantee are those of `lower_bound`.
     """
-    chosen, rest = _split(scores)
+    chosen, rest = selection_and_rest(scores)
     _, test = _select(chosen, delta, confidence, "gaussian")
     low, high = (float(rate) for rate in _rates(*test.counts(rest), confidence))
-    found = replace(test.bound(rest, delta, confidence), kind="claim", epsilon=0.0)
+    bound = replace(test.bound(rest, delta, confidence), kind="claim", epsilon=0.0)
     if not low > high:
-        return found
+        return bound
     below, above = 0.0, 1.0
-    while not _fits(_stretched(claim, above), low, high) and above < _MOST_STRETCH:
+    while not _permits(_scaled(claim, above), low, high) and above < _LARGEST_FACTOR:
         below, above = above, 2 * above
     for _ in range(10):
         middle = (below + above) / 2
-        below, above = (below, middle) if _fits(_stretched(claim, middle), low, high) else (middle, above)
-    return replace(found, epsilon=_stretched(claim, below).epsilon(delta) if below else 0.0)
-
-
-def one_run_bound(scores: Scores, delta: float, confidence: float) -> Bound:
-    """The largest epsilon that the number of right guesses about independent canaries of one run refutes.
-
-    Steinke, Nasr and Jagielski 2023 (arXiv:2305.08846), theorem 5.2. Scores must be centred: positive for heads.
-    """
-    chosen, rest = _split(scores)
-    share = max(_GUESSED, key=lambda part: _one_run(*_guesses(chosen, part), len(chosen), delta, confidence))
-    guesses, right = _guesses(rest, share)
-    epsilon = _one_run(guesses, right, len(rest), delta, confidence)
-    rate = right / max(1, guesses)
-    return Bound(epsilon, "one-run", confidence, len(rest), share, rate, 1 - rate)
-
-
-def one_run_p_value(canaries: int, guesses: int, right: int, epsilon: float, delta: float) -> float:
-    """How likely so many right guesses are under (epsilon, delta)-DP, at most (theorem 5.2 and appendix D there)."""
-    truth = 1 / (1 + math.exp(-epsilon))
-    tail = float(binom.sf(right - 1, guesses, truth))
-    below = binom.pmf(np.arange(right - 1, -1, -1), guesses, truth)
-    steepest = float((np.cumsum(below) / np.arange(1, right + 1)).max(initial=0.0))
-    return min(1.0, tail + 2 * canaries * delta * steepest)
+        below, above = (below, middle) if _permits(_scaled(claim, middle), low, high) else (middle, above)
+    return replace(bound, epsilon=_scaled(claim, below).epsilon(delta) if below else 0.0)
 
 
 @dataclass(frozen=True)
 class _Test:
-    """Guess by a threshold. `side` +1: heads at or above it; -1: tails below it."""
+    """A guess by a threshold. Side +1: heads at or above it; side -1: tails below it."""
 
     kind: str
     threshold: float
@@ -183,13 +253,14 @@ class _Test:
         return Bound(epsilon, name, confidence, len(scores), self.threshold, *rates)
 
 
-def _split(scores: Scores) -> tuple[Scores, Scores]:
+def selection_and_rest(scores: Scores) -> tuple[Scores, Scores]:
+    """The trials on which thresholds are chosen, and the held-out ones."""
     validate.count("trials", len(scores), least=20)
-    return scores.split(SELECTION)
+    return scores.split(_SELECTION)
 
 
 def _select(chosen: Scores, delta: float, confidence: float, kind: str) -> tuple[float, _Test]:
-    """The most promising test on the selection trials."""
+    """The test with the largest bound on the selection trials, and that bound."""
     validate.open_unit("confidence", confidence)
     heads, tails = np.sort(chosen.heads), np.sort(chosen.tails)
     at = _middle(chosen) if kind == "gaussian" else _candidates(chosen.values)
@@ -251,7 +322,7 @@ def _epsilon(
     best = float(mu.max(initial=0.0))
     if best <= 0:
         return np.zeros_like(mu)
-    # Exact at the largest mu and in the same order below it: of many thresholds only the best is asked for.
+    # Exact at the largest mu and in the same order below it, because only the best threshold is used.
     return np.asarray(np.maximum(mu, 0.0) / best * gaussian_epsilon(best, delta))
 
 
@@ -263,46 +334,22 @@ def is_gaussian(claim: Claim) -> bool:
     )
 
 
-def _stretched(claim: Claim, by: float) -> Claim:
+def _scaled(claim: Claim, by: float) -> Claim:
     if isinstance(claim, Branches):
-        return Branches(tuple(Composition(tuple(_stretch(loss, by) for loss in one.losses)) for one in claim.each))
-    return Composition(tuple(_stretch(loss, by) for loss in claim.losses))
+        return Branches(tuple(Composition(tuple(_scaled_loss(loss, by) for loss in one.losses)) for one in claim.each))
+    return Composition(tuple(_scaled_loss(loss, by) for loss in claim.losses))
 
 
-def _stretch(loss: Loss, by: float) -> Loss:
+def _scaled_loss(loss: Loss, by: float) -> Loss:
     if isinstance(loss, RandomizedResponse):
         return replace(loss, epsilon=loss.epsilon * by)
     return loss.scaled(1 / by)
 
 
-def _fits(claim: Claim, low: float, high: float) -> bool:
+def _permits(claim: Claim, low: float, high: float) -> bool:
     """Whether a hit rate of `low` at an alarm rate of `high` is possible under this claim."""
     steepest = max(math.log(low / high), math.log((1 - high) / (1 - low)) if low < 1 else 0.0)
     return all(
         max(low - math.exp(x) * high, (1 - high) - math.exp(x) * (1 - low)) <= claim.delta(float(x))
         for x in np.linspace(0.0, steepest, 16)
     )
-
-
-def _guesses(scores: Scores, share: float) -> tuple[int, int]:
-    """Guess the canaries with the largest scores, whatever their sign; how many guesses, and how many right."""
-    count = max(1, int(share * len(scores)))
-    surest = np.argsort(-np.abs(scores.values), kind="stable")[:count]
-    return count, int(((scores.values[surest] > 0) == scores.coins[surest]).sum())
-
-
-def _one_run(guesses: int, right: int, canaries: int, delta: float, confidence: float) -> float:
-    """The largest epsilon whose p-value is below 1 - confidence, by bisection."""
-    error = 1 - confidence
-    if one_run_p_value(canaries, guesses, right, 0.0, delta) > error:
-        return 0.0
-    low, high = 0.0, 1.0
-    while one_run_p_value(canaries, guesses, right, high, delta) <= error and high < 64:
-        low, high = high, 2 * high
-    for _ in range(40):
-        middle = (low + high) / 2
-        if one_run_p_value(canaries, guesses, right, middle, delta) <= error:
-            low = middle
-        else:
-            high = middle
-    return low

@@ -1,23 +1,25 @@
-"""Canaries: the worst adjacent pair for each mechanism, as a small graph, and many of them side by side.
+"""Canaries: for each mechanism the worst pair of adjacent graphs, as a small graph, and many copies of it in one graph.
 
 Each pair attains the sensitivity that `graphveil.privacy.sensitivity` states (docs/theory.md has the proofs of
-tightness), so an attack on it is as strong as an attack can be. Copies share no node: in one release each has noise of
-its own.
+tightness; for choices see `choice_sums`), so an attack on it is as strong as an attack can be. Copies share no node: in
+one release each has noise of its own.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.auditing.choice_pairs import choice_sums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import CsrRows, SparseRows
+from graphveil.graph import Graph
+from graphveil.methods.choice import co_reader_margins, neighbor_margins
+from graphveil.methods.inputs import Inputs
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
 from graphveil.privacy.mechanisms import GaussianRelease
@@ -26,13 +28,22 @@ from graphveil.privacy.plan import Plan
 WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
+# Nodes of a group that others join; with many of them, the votes of those who join count little for each other.
+_COMPANY = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Canary:
-    """Two adjacent graphs on a few nodes: what each reads, its label and its row of the multiplied table.
+    """Two adjacent graphs on a few nodes.
 
-    `own` is the replaced node, whose row the adversary never sees; None where all rows must be private.
+    Args:
+        before: Who reads whom, as a matrix, before the change.
+        after: The same after the change.
+        labels: Labels before the change.
+        labels_after: Labels after the change.
+        table: The table that is multiplied, before the change.
+        table_after: The same after the change.
+        own: The replaced node, whose row the adversary never sees; None where all rows must be private.
     """
 
     before: np.ndarray
@@ -65,8 +76,8 @@ class Copies:
 Query = Callable[[Copies], torch.Tensor]
 
 
-def with_strangers(canary: Canary, count: int) -> Canary:
-    """The same pair among `count` more nodes that neither read nor are read."""
+def with_unlinked_nodes(canary: Canary, count: int) -> Canary:
+    """The same pair with `count` more nodes that neither read nor are read."""
 
     def longer(rows: np.ndarray) -> np.ndarray:
         return np.concatenate([rows, np.zeros((count, *rows.shape[1:]), dtype=rows.dtype)])
@@ -100,31 +111,37 @@ def copies(canary: Canary, coins: np.ndarray) -> Copies:
     return Copies(CsrRows(matrix), torch.from_numpy(labels), torch.from_numpy(table).float())
 
 
-def multiply(found: Copies) -> torch.Tensor:
+def multiply(graph: Copies) -> torch.Tensor:
     """A W, as the methods compute it."""
-    return EXACT.product(found.adjacency, found.table)
+    return EXACT.product(graph.adjacency, graph.table)
 
 
-def multiply_transposed(found: Copies) -> torch.Tensor:
-    """A^T W: what those say who read a node."""
-    return EXACT.transposed_product(found.adjacency, found.table)
+def multiply_transposed(graph: Copies) -> torch.Tensor:
+    """A^T W: for each node the sum of its readers' rows."""
+    return EXACT.transposed_product(graph.adjacency, graph.table)
 
 
 def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., torch.Tensor]) -> tuple[Canary, Query]:
-    """The worst pair for a release of this plan, and the query that it releases.
+    """The worst pair for a release of a plan, and the query that it releases.
 
-    `make_table` holds the rows of W: given a table of long rows and the promised norm.
+    Args:
+        plan: The plan.
+        mechanism: One of its releases.
+        make_table: Makes rows of W from a table and the promised norm, as the method does.
+
+    Returns:
+        The pair, and a function from a graph of copies to the sum that is released.
     """
     level, nodes = plan.level, plan.facts.nodes
     if mechanism.tau is not None:
         tau, classes = mechanism.tau, plan.facts.classes
-        return _neighbor_labels(level, tau, nodes, classes), lambda found: neighbor_label_counts(
-            found.adjacency, found.labels, torch.arange(len(found.labels)), classes, tau
+        return _neighbor_labels(level, tau, nodes, classes), lambda graph: neighbor_label_counts(
+            graph.adjacency, graph.labels, torch.arange(len(graph.labels)), classes, tau
         )
     if mechanism.role == "statistics":
-        return _moved_sums(*choice_sums(plan)), lambda found: found.table
+        return _moved_sums(*choice_sums(plan)), lambda graph: graph.table
     if mechanism.role == "table" and mechanism.table == "posteriors":
-        return _turned_opinion(), lambda found: torch.softmax(found.table, dim=1)
+        return _changed_opinion(), lambda graph: torch.softmax(graph.table, dim=1)
     if mechanism.role != "aggregation" or isinstance(level, Edge):
         canary = _new_readers(level, nodes)
         held = make_table(torch.from_numpy(canary.table).float(), mechanism.row_norm).double().numpy()
@@ -132,7 +149,7 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         query = multiply_transposed if mechanism.role == "table" else multiply
         return replace(canary, table=held, table_after=held, own=own), query
     assert mechanism.degree_bound is not None
-    return _turned_row(min(mechanism.degree_bound, nodes - 1)), multiply
+    return _negated_row(min(mechanism.degree_bound, nodes - 1)), multiply
 
 
 def hides_own_row(plan: Plan, name: str) -> bool:
@@ -145,7 +162,7 @@ def hides_own_row(plan: Plan, name: str) -> bool:
 
 
 def _new_readers(level: Level, nodes: int) -> Canary:
-    """Nodes start (and at node level as many others stop) to read a node, which itself turns to others.
+    """Nodes start to read a node, which starts to read others; at node level as many nodes stop to read it.
 
     All rows of the table point the same way, so that the node's own row moves as far as it can.
     """
@@ -186,7 +203,7 @@ def _moved_sums(before: torch.Tensor, after: torch.Tensor) -> Canary:
     return replace(canary, table=before[None].numpy(), table_after=after[None].numpy())
 
 
-def _turned_opinion() -> Canary:
+def _changed_opinion() -> Canary:
     """A node about which the classifier is sure, first of one class, then of another (docs/theory.md, section 5.2)."""
     alone = np.zeros((1, 1), dtype=int)
     canary = _plain(alone, alone, own=None)
@@ -194,19 +211,19 @@ def _turned_opinion() -> Canary:
     return replace(canary, table=sure, table_after=sure[:, ::-1].copy())
 
 
-def _turned_row(degree: int) -> Canary:
-    """`degree` nodes read a node whose row turns round: the worst pair of GAP's hop (docs/theory.md, section 3)."""
+def _negated_row(degree: int) -> Canary:
+    """`degree` nodes read a node whose row is negated: the worst pair of GAP's hop (docs/theory.md, section 3)."""
     adjacency = np.zeros((degree + 1, degree + 1), dtype=int)
     adjacency[1:, 0] = 1
     canary = _plain(adjacency, adjacency, own=0)
-    turned = canary.table * (1 - 1e-6)
-    after = turned.copy()
+    table = canary.table * (1 - 1e-6)
+    after = table.copy()
     after[0] *= -1
-    return replace(canary, table=turned, table_after=after)
+    return replace(canary, table=table, table_after=after)
 
 
 def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Canary:
-    """Rows that start (or stop) reading r share their other neighbours with r, whose own label turns.
+    """Rows that start (or stop) reading r share their other neighbours with r, whose own label changes.
 
     The construction of docs/theory.md, section 5.3, at a degree that moves the table farthest. Every row of the table
     is seen: others read it.
@@ -218,9 +235,9 @@ def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Cana
 
 
 def _worst_degree(appear: int, vanish: int, tau: float) -> int:
-    """The degree of changing rows that moves the table farthest, among those that take few enough links.
+    """The degree of changing rows that moves the table farthest, among those with at most `_MOST_LINKS` links.
 
-    Every link of every canary is laid out. Where the limit matters, the best degree moves the table by up to 2 % more.
+    Every link of every canary takes memory. Where the limit matters, the best degree moves the table by up to 2 % more.
     """
     degrees = np.arange(min(math.ceil(tau**2) + 1, _MOST_LINKS // max(1, appear + vanish)) + 1)
     before, after = (np.minimum(1.0, tau / np.sqrt(np.maximum(d, 1))) for d in (degrees, degrees + 1))
@@ -244,3 +261,102 @@ def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: 
     labels_after[0] = 1
     table = np.zeros((size, 1))
     return Canary(before, after, labels, labels_after, table, table, None)
+
+
+@dataclass
+class _Nodes:
+    """A graph under construction: each node's label, the class that features suggest for it, and its links."""
+
+    labels: list[int] = field(default_factory=list)
+    guesses: list[int] = field(default_factory=list)
+    links: list[tuple[int, int]] = field(default_factory=list)
+
+    def add(self, label: int, guess: int) -> int:
+        self.labels.append(label)
+        self.guesses.append(guess)
+        return len(self.labels) - 1
+
+    def inputs(self, directed: bool, classes: int) -> tuple[Inputs, torch.Tensor]:
+        """What the method reads, and the opinions of a classifier of features; all nodes are training nodes."""
+        count = len(self.labels)
+        ends = np.array(self.links, dtype=np.int64).reshape(-1, 2)
+        if not directed:
+            ends = np.concatenate([ends, ends[:, ::-1]])
+        links = sp.csr_array((np.ones(len(ends), np.float32), (ends[:, 0], ends[:, 1])), shape=(count, count))
+        everybody, nobody = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
+        masks = {"train_mask": everybody, "val_mask": nobody, "test_mask": nobody}
+        labels = np.array(self.labels)
+        graph = Graph.from_scipy(links, np.zeros((count, 1)), labels, directed=directed, num_classes=classes, **masks)
+        return Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(classes)[torch.tensor(self.guesses)]
+
+
+def choice_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums that the choice of this plan releases, before and after a training node was replaced.
+
+    The pairs of graphs move the sums of `methods.choice` nearly as far as they are said to move. The bounds of
+    docs/theory.md, sections 5.5 and 5.6, add up what each term can do by itself, and no pair of graphs does all of it
+    at once: these come to 60 to 90 % of the bound.
+    """
+    level, facts = plan.level, plan.facts
+    sums = []
+    for after in (False, True):
+        if facts.directed:
+            assert isinstance(level, KNeighbor)
+            data, opinions = _co_readers(level.k, after).inputs(True, facts.classes)
+            sums.append(co_reader_margins(data, opinions))
+        else:
+            data, opinions = _neighbors(level, after).inputs(False, facts.classes)
+            sums.append(neighbor_margins(data, opinions, [opinions], level))
+    return sums[0], sums[1]
+
+
+def _neighbors(level: Level, after: bool) -> _Nodes:
+    """A star whose leaves have wrong guesses. The centre's guess is wrong before and right after, and so are its votes.
+
+    N_k: each of k further nodes is linked with one other node, and then with the centre too, which halves the weight of
+    its first link. Node level: the centre loses all of its links.
+    """
+    nodes = _Nodes()
+    centre = nodes.add(1, 1) if after else nodes.add(0, 1)
+    if isinstance(level, Node):
+        leaves = [nodes.add(0, 1) for _ in range(level.max_degree)]
+        nodes.links += [] if after else [(leaf, centre) for leaf in leaves]
+        return nodes
+    assert isinstance(level, KNeighbor)
+    nodes.links += [(nodes.add(0, 1), centre) for _ in range(_COMPANY * (level.k + 1))]
+    for _ in range(level.k):
+        changing, other = nodes.add(0, 1), nodes.add(0, 1)
+        nodes.links += [(changing, other), *([(changing, centre)] if after else [])]
+    return nodes
+
+
+def _co_readers(k: int, after: bool) -> _Nodes:
+    """k nodes and the replaced one each leave a node with the same label for a group with another label.
+
+    Groups follow the random order that `co_reader_margins` draws: the replaced node is first in it, and the node whose
+    group it joins is second.
+    """
+    company = _COMPANY * (k + 1)
+    count = 2 + 2 * (k + 1) + 2 * company + k + 1
+    order = np.argsort(np.random.default_rng(0).permutation(count)).tolist()
+    own, joined = order[:2]
+    rest = iter(order[2:])
+    labels, guesses, links = [0] * count, [0] * count, []
+
+    def wrong(label: int) -> int:
+        node = next(rest)
+        labels[node], guesses[node] = label, 1 - label
+        return node
+
+    anchors = [next(rest) for _ in range(k + 1)]
+    labels[own], guesses[own] = 1, 0
+    movers = [own, *(wrong(1) for _ in range(k))]
+    for mover, anchor in zip(movers, anchors, strict=True):
+        links += [(mover, anchor), (wrong(1), anchor)]
+    for place in (own, joined):
+        links += [(wrong(0), place) for _ in range(company)]
+    if after and k:
+        links += [(own, joined), *((mover, own) for mover in movers[1:])]
+    if after and not k:
+        labels[own], guesses[own] = 0, 1
+    return _Nodes(labels, guesses, links)

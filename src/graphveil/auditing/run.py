@@ -1,4 +1,4 @@
-"""`gv.audit`: all attacks that fit a method at a level, and what they found together."""
+"""`gv.audit`: runs all attacks that apply to a method at a level."""
 
 from __future__ import annotations
 
@@ -10,14 +10,13 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
-from graphveil.auditing import arithmetic, black_box, bounds
-from graphveil.auditing.end_to_end import best_score, run_trials
-from graphveil.auditing.mechanism import attack_name, play
-from graphveil.auditing.one_run import one_run_scores, shows_readers
-from graphveil.auditing.pairs import adjacent_graphs, small_part
-from graphveil.auditing.subject import Subject
+from graphveil.auditing import arithmetic, black_box
+from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.bounds import lower_bound
+from graphveil.auditing.mechanisms import Subject, attack_mechanisms, attack_name
+from graphveil.auditing.report import AuditReport, Finding, Movement
 from graphveil.auditing.twins import Twin, twin_named
-from graphveil.auditing.verdict import AuditReport, Finding, Movement
+from graphveil.auditing.whole_fits import best_score, one_run_bound, one_run_scores, run_trials, shows_readers
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike
 from graphveil.graph import Graph, csbm
@@ -30,7 +29,7 @@ from graphveil.privacy.plan import Plan
 
 WHITE_BOX = ("release", "table", "gradient", "response", "joint", "one-run", "end-to-end")
 BLACK_BOX = ("links", "membership")
-# What an audit runs if nobody says; the arithmetic of sums is attacked by name.
+# The attacks of an audit unless others are named; "arithmetic" has to be named.
 USUAL = WHITE_BOX + BLACK_BOX
 ATTACKS = (*USUAL, "arithmetic")
 
@@ -42,7 +41,17 @@ _CHEAP = {"steps": 5, "epochs": 5, "hidden": 8}
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A method with its options on a graph, sound or with a twin's mistake in it."""
+    """A method with its options on a graph, sound or with the mistake of a twin.
+
+    Args:
+        cls: The method.
+        level: The level.
+        epsilon: The budget.
+        delta: As in the estimators.
+        options: Further parameters of the method.
+        graph: The graph.
+        twin: The broken twin, if it is one.
+    """
 
     cls: type[NodeClassifier]
     level: Level
@@ -53,19 +62,22 @@ class Case:
     twin: Twin | None
 
     def model(self) -> NodeClassifier:
-        """Initial weights are public, so all models of a case start from the same ones."""
+        """A new model. All models of a case start from the same initial weights, which are public."""
         return self.cls(
             level=self.level, epsilon=self.epsilon, delta=self.delta, seed=0, show_progress=False, **self.options
         )
 
     def plan(self) -> Plan:
+        """The plan that the method claims."""
         return self.model().plan(self.graph)
 
     def subject(self) -> Subject:
+        """The plan, and the code that executes it."""
         plan = self.plan()
         return Subject.sound(plan) if self.twin is None else self.twin.subject(plan)
 
     def make_ledger(self, plan: Plan, source: NoiseSource) -> LedgerLike:
+        """The ledger of the method, or of the twin."""
         if self.twin is None:
             return Ledger(plan, source)
         return self.twin.make_ledger(self.twin.executed(plan), source)
@@ -191,7 +203,17 @@ class Task:
 
 
 def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int | None) -> list[Finding]:
-    """The cheap audits: every mechanism of a plan against its own epsilon, and all of them together."""
+    """The cheap attacks: on every mechanism of a plan, and on all mechanisms of a branch together.
+
+    Args:
+        subject: The plan, and the code that executes it.
+        trials: The number of canaries of each attack.
+        confidence: Of all attacks together.
+        seed: Makes them repeatable.
+
+    Returns:
+        A finding for each attack.
+    """
     groups = [[mechanism] for mechanism in subject.charged()]
     groups += [branch for branch in subject.branches() if len(branch) > 1]
     each = 1 - (1 - confidence) / max(1, len(groups))
@@ -208,7 +230,7 @@ def _case(
     twin: str | Twin | None,
     options: dict[str, Any],
 ) -> Case:
-    found = twin_named(twin) if isinstance(twin, str) else twin
+    broken = twin_named(twin) if isinstance(twin, str) else twin
     if isinstance(method, NodeClassifier):
         given = method.get_params()
         level, epsilon, delta = given["level"], given["epsilon"], given["delta"]
@@ -216,24 +238,24 @@ def _case(
         options = {name: value for name, value in given.items() if name not in ignored} | options
         cls: type[NodeClassifier] = type(method)
     else:
-        if found is not None and not found.replaces and method != found.method:
-            raise InvalidInput("method", method, f"the twin {found.name} is one of {found.method}")
+        if broken is not None and not broken.replaces and method != broken.method:
+            raise InvalidInput("method", method, f"the twin {broken.name} is one of {broken.method}")
         cls = method_class(method)
-    if found is not None:
-        level, epsilon = level or found.level, epsilon or found.epsilon
-        options = (dict(found.options) if cls.method == found.method else {}) | options
-        cls = found.applied_to(cls)
+    if broken is not None:
+        level, epsilon = level or broken.level, epsilon or broken.epsilon
+        options = (dict(broken.options) if cls.method == broken.method else {}) | options
+        cls = broken.applied_to(cls)
     graph = graph if graph is not None else csbm(0.5, n=1000, f=20, seed=0)
     level = with_unit(level if level is not None else KNeighbor(1), graph.directed)
     if epsilon is None and not isinstance(level, Public):
         epsilon = 4.0
     if isinstance(level, KNeighbor) and cls.sums_attributes and options.get("max_degree") is None:
         options["max_degree"] = _largest_degree(graph) + level.k
-    return Case(cls, level, epsilon, delta, options, graph, found)
+    return Case(cls, level, epsilon, delta, options, graph, broken)
 
 
 def _largest_degree(graph: Graph) -> int:
-    """Read off the graph: an audit is about the method, not about this graph's secrets."""
+    """The largest degree of the graph; an audit is about the method and need not protect this graph."""
     both = graph.to_scipy() + graph.to_scipy().T
     return int(max(1, np.diff(both.indptr).max()))
 
@@ -279,9 +301,9 @@ def _mechanism_task(subject: Subject, mechanisms: list[Mechanism], trials: int) 
 
     def run(seed: int, each: float) -> Finding:
         start = time.perf_counter()
-        scores = play(subject, mechanisms, trials, seed)
+        scores = attack_mechanisms(subject, mechanisms, trials, seed)
         claim = subject.claim(names)
-        bound = bounds.lower_bound(scores, subject.claimed.delta, each, claim)
+        bound = lower_bound(scores, subject.claimed.delta, each, claim)
         attack = attack_name(mechanisms[0]) if len(mechanisms) == 1 else "joint"
         claimed = claim.epsilon(subject.claimed.delta)
         return Finding(attack, " + ".join(names), claimed, bound, scores, time.perf_counter() - start)
@@ -293,7 +315,7 @@ def _one_run(case: Case, subject: Subject, seed: int, each: float) -> Finding:
     start = time.perf_counter()
     few = replace(case, options=case.options | {"steps": min(20, case.options.get("steps", 20))})
     scores = one_run_scores(few.model, case.graph, case.level, seed, case.make_ledger)
-    bound = bounds.one_run_bound(scores, subject.claimed.delta, each)
+    bound = one_run_bound(scores, subject.claimed.delta, each)
     return Finding("one-run", "one fit", few.plan().epsilon, bound, scores, time.perf_counter() - start)
 
 
@@ -306,7 +328,7 @@ def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
     trials = run_trials(small.model, pair, fits, seed, small.make_ledger, replay=not validation)
     claim = small.subject().whole_claim()
     name, scores = best_score(trials, plan.delta, each, claim)
-    bound = bounds.lower_bound(scores, plan.delta, each, claim)
+    bound = lower_bound(scores, plan.delta, each, claim)
     target = f"{fits} fits by {name}"
     return Finding("end-to-end", target, plan.epsilon, bound, scores, time.perf_counter() - start)
 

@@ -1,6 +1,6 @@
-"""The long audit: every method at every level, sound and broken, on several graphs, as a table in Markdown and JSON.
+"""`graphveil audit --all`: every method at every level, sound and broken, on several graphs, as a table.
 
-Each finished row is written down at once, and a run that was stopped goes on where it was.
+Each finished row is stored at once, and a call that was stopped continues where it was.
 """
 
 from __future__ import annotations
@@ -28,7 +28,16 @@ _FEW = 20_000
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table before it is run."""
+    """One line of the table before it is run.
+
+    Args:
+        graph: The graph's name.
+        method: The method's name.
+        level: The level.
+        epsilon: The budget; None at level none.
+        twin: The broken twin, if it is one.
+        options: Parameters of the method.
+    """
 
     graph: str
     method: str
@@ -39,12 +48,13 @@ class Row:
 
     @property
     def key(self) -> str:
+        """Identifies the row in the journal."""
         return "/".join(map(str, (self.graph, self.method, self.level, self.epsilon, self.twin, self.options)))
 
 
 def rows(graph: str, largest_degree: int) -> Iterator[Row]:
-    """Every method at every level that it protects, then every twin where it shows, then no protection at all."""
-    # One more than any node has: the canary's change adds a link.
+    """Every method at every level that it protects, then every twin where its attack flags it, then no protection."""
+    # One more than any node has, because a canary adds a link.
     node = Node(largest_degree + 1)
     promise = (("max_degree", node.max_degree),)
     for level in (Edge(), KNeighbor(1), KNeighbor(5), node):
@@ -72,21 +82,32 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
 def run(
     out: Path, *, root: Path | None = None, seed: int = 0, quick: bool = False, graphs: tuple[str, ...] = GRAPHS
 ) -> Path:
-    """Run what is missing and write audit.md; `quick`: the built-in graph, few canaries, no membership inference."""
+    """Audit what is missing, and write the table.
+
+    Args:
+        out: The folder of audit.jsonl, which keeps finished rows, and audit.md.
+        root: The folder of raw datasets.
+        seed: The seed of all audits.
+        quick: Only the built-in graph, few canaries, and no membership inference; the files are quick.jsonl, quick.md.
+        graphs: The names of the graphs.
+
+    Returns:
+        The page.
+    """
     validate.seed("seed", seed)
     if quick:
         graphs = graphs[:1]
     path = out / ("quick.jsonl" if quick else "audit.jsonl")
     with Journal(path) as journal:
-        done = {found["key"] for found in journal.records}
+        done = {record["key"] for record in journal.records}
         for name in graphs:
             graph = _graph(name, root)
             for row in rows(name, _largest_degree(graph)):
                 if row.key in done:
                     continue
-                found = _run(row, graph, seed, quick)
-                journal.append(found)
-                print(f"{row.key}: {found['verdict']}, at least {found['lower_bound']:.3g}", file=sys.stderr)
+                record = _run(row, graph, seed, quick)
+                journal.append(record)
+                print(f"{row.key}: {record['verdict']}, at least {record['lower_bound']:.3g}", file=sys.stderr)
         page = path.with_suffix(".md")
         write_files(out, {page.name: _page(journal.records, quick).encode()})
     return page
@@ -114,7 +135,7 @@ def _attacks(row: Row, quick: bool) -> list[str] | None:
     if row.twin is not None:
         attack = TWINS[row.twin].attack
         return [attack, "joint"] if attack not in ("joint", "end-to-end") else [attack]
-    if not quick:  # the graphs of the arithmetic attack are its own: once is enough
+    if not quick:  # the arithmetic attack has graphs of its own, so it is run once
         return [*USUAL, "arithmetic"] if row.graph == GRAPHS[0] and not isinstance(row.level, Public) else None
     if isinstance(row.level, Public):
         return ["links"]
@@ -130,7 +151,7 @@ def _largest_degree(graph: Graph) -> int:
     return int((both.indptr[1:] - both.indptr[:-1]).max())
 
 
-def _page(found: list[dict[str, Any]], quick: bool) -> str:
+def _page(records: list[dict[str, Any]], quick: bool) -> str:
     lines = [
         "# Audit",
         "",
@@ -142,9 +163,9 @@ def _page(found: list[dict[str, Any]], quick: bool) -> str:
         "| graph | method | level | variant | claimed | at least | by | verdict | links AUC (TPR) | member AUC (TPR) |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
-    lines += [_line(row) for row in found]
-    sound = [row for row in found if row["twin"] is None and row["claimed_epsilon"] is not None]
-    broken = [row for row in found if row["twin"] is not None]
+    lines += [_line(row) for row in records]
+    sound = [row for row in records if row["twin"] is None and row["claimed_epsilon"] is not None]
+    broken = [row for row in records if row["twin"] is not None]
     lines += [
         "",
         f"Sound: {sum(row['verdict'] == 'consistent' for row in sound)} of {len(sound)} consistent. "

@@ -1,6 +1,6 @@
-"""Broken twins: methods that claim what the sound ones claim and do not keep it, each by one plausible mistake.
+"""Broken twins: variants of methods that claim the same as the sound ones and break the claim by one plausible mistake.
 
-An audit that has never flagged anything proves nothing; every twin here must be flagged by the attack it names.
+An audit that has never flagged anything proves nothing; every twin here must be flagged by the attack that it names.
 docs/audit.md has the table. Never use them for anything else.
 
 >>> TWINS["published"].attack, TWINS["published"].epsilon
@@ -19,7 +19,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.auditing.subject import Subject, as_released, held_at
+from graphveil.auditing.mechanisms import Subject, as_released, held_at
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.exact import Arithmetic
@@ -41,11 +41,23 @@ QUERIES = 20
 
 @dataclass(frozen=True)
 class Twin:
-    """One mistake: where it shows, and what it replaces in a sound method.
+    """A method with one mistake.
 
-    `executed` turns the claimed plan into the one that is really drawn; `estimator` is the method with the mistake in
-    it, for end-to-end attacks. `replaces` names attributes of the estimator and what is in their place: such a twin is
-    one of any method, and `method` is where it is shown. `attack` flags it at `level` and `epsilon`.
+    Args:
+        name: Its name on the command line.
+        mistake: What is wrong.
+        attack: The attack that flags it.
+        level: The level at which the attack flags it.
+        epsilon: The budget with which the attack flags it.
+        method: The method that it is a variant of.
+        executed: Turns the claimed plan into the one that is really executed.
+        make_ledger: Makes the ledger.
+        make_table: Rounds rows of W to a norm before a release.
+        publish: What happens to a released table before others see it.
+        estimator: The method with the mistake, for attacks on whole fits.
+        options: Parameters of the method.
+        validation: Whether the mistake is about validation labels.
+        replaces: Attributes of the estimator and what is in their place. Such a twin is a variant of any method.
     """
 
     name: str
@@ -69,10 +81,16 @@ class Twin:
         return type(cls.__name__, (cls,), dict(self.replaces)) if self.replaces else cls
 
     def subject(self, plan: Plan) -> Subject:
+        """What is attacked if this twin claims a plan."""
         return Subject(plan, self.executed(plan), self.make_ledger, self.make_table, self.publish)
 
 
 def twin_named(name: str) -> Twin:
+    """A twin by its name.
+
+    Raises:
+        InvalidInput: If there is none of this name.
+    """
     if name not in TWINS:
         raise InvalidInput("twin", name, f"must be one of {', '.join(TWINS)}")
     return TWINS[name]
@@ -109,6 +127,7 @@ def one_neighborhood(plan: Plan) -> Plan:
 
 
 def half_the_noise(plan: Plan) -> Plan:
+    """Half of the planned noise."""
     return plan.changed(lambda m: m.scaled(0.5))
 
 
@@ -118,13 +137,13 @@ def added_instead_of_replaced(plan: Plan) -> Plan:
 
 
 def without_release(plan: Plan) -> Plan:
-    """Calibrated as if the release were free: the others get its part of the budget, and it is drawn all the same."""
+    """Calibrated as if the release cost nothing: the others get its part of the budget, and it is drawn too."""
     calibrated = plan.changed(lambda m: None if m.role == "release" else m).calibrated(plan.epsilon)
     return plan.changed(lambda m: m if m.role == "release" else calibrated[m.name])
 
 
 class PlainFloats(Ledger):
-    """Adds noise in floating point, as the published code does; the lattice refuses to hide so much in so little."""
+    """Adds noise in floating point, as the published code does; the lattice refuses noise that is so small."""
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         mechanism = self._book(name, GaussianRelease)
@@ -153,18 +172,18 @@ class Talkative(Ledger):
 
 
 def centred(tables: torch.Tensor) -> torch.Tensor:
-    """Every table with its columns centred over the nodes. The rows then sum to zero: the others give each one away."""
+    """Every table with its columns centred over the nodes. The rows then sum to zero: each follows from the others."""
     return tables - tables.mean(dim=-2, keepdim=True)
 
 
 def as_trained(table: torch.Tensor, norm: float) -> torch.Tensor:
-    """Rows of W as training leaves them, of norm 0.3 or so (docs/theory.md, section 7.2), whatever norm is promised."""
+    """Rows of W of the norm that training gives them, about 0.3 (docs/theory.md, section 7.2), not the promised one."""
     del norm
     return 0.3 * table
 
 
 class Float32Sums(Arithmetic):
-    """Terms as they are, added in float32 in whatever order they come."""
+    """Terms that are not on a lattice, added in float32 in any order."""
 
     def _table_rows(self, rows: torch.Tensor, norm: float, step: float, stretch: bool) -> torch.Tensor:
         del step
@@ -196,8 +215,8 @@ class Float32Norms(Arithmetic):
         matrix = rows.matrix.toarray() if isinstance(rows, SparseRows) else rows.detach().cpu().numpy()
         with np.errstate(over="ignore"):
             squares = np.square(matrix.astype(np.float32))
-        found = np.cumsum(squares, axis=1, dtype=np.float32)[:, -1:].sum(1)
-        return torch.from_numpy(np.sqrt(found)).double()
+        sums = np.cumsum(squares, axis=1, dtype=np.float32)[:, -1:].sum(1)
+        return torch.from_numpy(np.sqrt(sums)).double()
 
 
 class NotNormalised(DPDGC):
@@ -294,7 +313,7 @@ _EVERY = (
         1.0,
         method="mlp",
         estimator=BestEpoch,
-        options=(("steps", 200), ("learning_rate", 0.1)),  # many classes are visited on the way
+        options=(("steps", 200), ("learning_rate", 0.1)),  # the predicted class of a node changes often during training
         validation=True,
     ),
     Twin(

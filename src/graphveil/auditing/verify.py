@@ -1,4 +1,4 @@
-"""Does a run folder keep what its certificate says? Recompute, compare, and play the cheap audits."""
+"""Checks a run folder against its certificate: recomputes its figures, compares files, and runs the cheap attacks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphveil.auditing.mechanisms import Subject
+from graphveil.auditing.report import Finding
 from graphveil.auditing.run import audit_mechanisms
-from graphveil.auditing.subject import Subject
-from graphveil.auditing.verdict import Finding
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.spending import Settings, make_plan
@@ -23,9 +23,9 @@ from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease
 from graphveil.privacy.plan import Plan
 
 _TOLERANCE = 1e-6
-# Both branches of a plan are calibrated to the same epsilon, each to a tenth of this.
+# All branches of a plan are calibrated to the same epsilon, each to within a tenth of this.
 _SAME_BUDGET = 1e-2
-# Epsilon beyond which no plan changes any more.
+# Beyond this epsilon plans do not change.
 _LARGE = 64.0
 CANARIES = 20_000
 CONFIDENCE = 0.999
@@ -33,12 +33,18 @@ CONFIDENCE = 0.999
 
 @dataclass(frozen=True, eq=False)
 class Verification:
-    """What is wrong with a run, if anything."""
+    """The result of a check.
+
+    Args:
+        problems: What is wrong, one sentence for each problem.
+        findings: What the cheap attacks found.
+        epsilon_spent: The cost with later releases for new nodes; None where nothing is protected or the model cannot
+            be loaded.
+    """
 
     problems: tuple[str, ...]
     findings: tuple[Finding, ...]
     epsilon_spent: float | None = None
-    """With further releases for new nodes; None where nothing is protected or the model cannot be loaded."""
 
     @property
     def ok(self) -> bool:
@@ -54,12 +60,23 @@ class Verification:
 
 
 def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
-    """Check the folder that `graphveil train --out` or `model.save` wrote; only the former has metrics.
+    """Check a run folder against its certificate.
 
-    Formal guarantee: none beyond the certificate's own. It says that the certificate's figures follow from its
-    mechanisms by both accountants, that the mechanisms are those of the method at the level, that the other files
-    belong to it and have their checksums, that the model can be loaded, and that the library's mechanisms, at the
-    certified noise, survive their audits.
+    Args:
+        run: A folder that `graphveil train --out` or `model.save` wrote; only the former has metrics.
+        audits: Whether the cheap attacks are run.
+        seed: The seed of the attacks.
+
+    Returns:
+        The problems, if there are any.
+
+    Raises:
+        InvalidInput: If the folder or its certificate cannot be read.
+
+    Formal guarantee: none beyond the certificate's own. A run without problems has a certificate whose figures follow
+    from its mechanisms by both accountants, and whose mechanisms are those of the method at the level; the other files
+    belong to it and have their checksums; the model can be loaded; and the library's mechanisms, with the certified
+    noise, pass the attacks.
     """
     certificate = _certificate(run)
     problems = check_certificate(certificate)
@@ -81,23 +98,23 @@ def _artifact(run: Path) -> tuple[list[str], float | None]:
     """Checksums of all files, whether the model can be loaded from them, and what it has cost by now."""
     from graphveil.artifact import load, problems
 
-    found = list(problems(run))
-    if found:
-        return found, None
+    damage = list(problems(run))
+    if damage:
+        return damage, None
     try:
         model = load(run)
     except GraphveilError as error:
         return [f"model: cannot be loaded ({error})"], None
     spent = model.epsilon_spent
     if spent > model.budget_ * (1 + _TOLERANCE):
-        found = [f"owner/new_nodes.jsonl: epsilon {spent:.4g} is spent, the budget is {model.budget_:.4g}"]
-    return [*found, *_as_configured(model)], spent if math.isfinite(spent) else None
+        damage = [f"owner/new_nodes.jsonl: epsilon {spent:.4g} is spent, the budget is {model.budget_:.4g}"]
+    return [*damage, *_as_configured(model)], spent if math.isfinite(spent) else None
 
 
 def _as_configured(model: NodeClassifier) -> Iterator[str]:
-    """The certificate has the sensitivities and says the sentences of the method with the settings in config.json.
+    """Problems if the certificate's sensitivities or sentences are not those of the settings in config.json.
 
-    Noise is left out: epsilon was recomputed from it.
+    Noise is left out, because epsilon was recomputed from it.
     """
     claimed = model.certificate_
     try:
@@ -119,15 +136,22 @@ def _as_configured(model: NodeClassifier) -> Iterator[str]:
 
 
 def _figures_of(mechanism: Mechanism) -> dict[str, float]:
-    """All that a mechanism costs by, except for its noise."""
-    found = {f"sensitivity ({kind})": mechanism.sensitivity.of(kind) for kind in KINDS} | {"uses": mechanism.uses}
+    """The figures that decide what a mechanism costs, except for its noise."""
+    figures = {f"sensitivity ({kind})": mechanism.sensitivity.of(kind) for kind in KINDS} | {"uses": mechanism.uses}
     if isinstance(mechanism, ClippedTraining):
-        found |= {"clip": mechanism.clip, "sampling rate": mechanism.sampling_rate}
-    return found | ({"classes": mechanism.classes} if isinstance(mechanism, Responses) else {})
+        figures |= {"clip": mechanism.clip, "sampling rate": mechanism.sampling_rate}
+    return figures | ({"classes": mechanism.classes} if isinstance(mechanism, Responses) else {})
 
 
 def check_certificate(certificate: Certificate) -> list[str]:
-    """What is wrong with a certificate by itself."""
+    """What is wrong with a certificate by itself, one sentence for each problem.
+
+    Args:
+        certificate: The certificate.
+
+    Returns:
+        The problems: figures that do not follow from its mechanisms, or mechanisms that the method does not have.
+    """
     try:
         return [*_figures(certificate), *_mechanisms(certificate)]
     except GraphveilError:
@@ -137,7 +161,7 @@ def check_certificate(certificate: Certificate) -> list[str]:
 
 
 def _certificate(run: Path) -> Certificate:
-    """The certificate, or an error: without one there is nothing to check."""
+    """The certificate of a run; without one it is an error."""
     if not run.is_dir():
         raise InvalidInput("run", str(run), "is not a folder")
     return Certificate.from_json(_read(run / "certificate.json"))
@@ -151,7 +175,7 @@ def _read(path: Path) -> str:
 
 
 def _figures(certificate: Certificate) -> Iterator[str]:
-    """Epsilon from the mechanisms, by both accountants."""
+    """Problems if epsilon is not what both accountants compute from the mechanisms."""
     plan = certificate.plan()
     by_kind = {str(kind): value for kind, value in plan.epsilon_by_kind().items()}
     stated = [
@@ -160,9 +184,9 @@ def _figures(certificate: Certificate) -> Iterator[str]:
     ]
     for kind, value in by_kind.items():
         stated.append((f"epsilon of {kind} nodes", certificate.epsilon_by_kind.get(kind, math.nan), value))
-    for name, claimed, found in stated:
-        if not _close(claimed, found):
-            yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {found:.6g}"
+    for name, claimed, computed in stated:
+        if not _close(claimed, computed):
+            yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {computed:.6g}"
     if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
         yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
     # A branch without noise of its own costs what it costs; the others are calibrated to one epsilon.
@@ -173,7 +197,7 @@ def _figures(certificate: Certificate) -> Iterator[str]:
 
 
 def _mechanisms(certificate: Certificate) -> Iterator[str]:
-    """One of the method's own plans at this level has these mechanisms in these branches, with these sensitivities."""
+    """Problems if none of the method's plans at this level has these mechanisms, branches and sensitivities."""
     try:
         possible = list(_possible(certificate))
     except GraphveilError as error:
@@ -213,7 +237,7 @@ def _listed(plan: Plan) -> str:
 
 
 def _possible(certificate: Certificate) -> Iterator[Plan]:
-    """What the method may have planned. What was spent is a little less than what was asked for."""
+    """The plans that the method may have had. What was spent is a little less than what was asked for."""
     spent = min(certificate.epsilon, _LARGE) if certificate.epsilon > 0 else 1.0
     for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
         yield make_plan(
@@ -227,7 +251,7 @@ def _possible(certificate: Certificate) -> Iterator[Plan]:
 
 
 def _settings(certificate: Certificate) -> Settings:
-    """The settings that the mechanisms show."""
+    """The settings, as far as the mechanisms show them."""
     listed = certificate.plan().all_mechanisms
     trained = next((m for m in listed if isinstance(m, ClippedTraining)), None)
     releases = [m for m in listed if isinstance(m, GaussianRelease)]
@@ -258,7 +282,7 @@ def _text(run: Path, certificate: Certificate) -> Iterator[str]:
 def _metrics(run: Path, certificate: Certificate) -> Iterator[str]:
     path = run / "metrics.json"
     if not path.exists():
-        return  # the manifest knows whether there should be one
+        return  # the manifest says whether there should be one
     try:
         metrics = json.loads(_read(path))
     except json.JSONDecodeError as error:
@@ -305,5 +329,5 @@ def _predictions(run: Path, certificate: Certificate) -> Iterator[str]:
         yield "predictions.csv: names a node twice"
 
 
-def _close(claimed: float, found: float) -> bool:
-    return claimed == found or math.isclose(claimed, found, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+def _close(claimed: float, computed: float) -> bool:
+    return claimed == computed or math.isclose(claimed, computed, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)

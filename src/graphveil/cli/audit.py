@@ -138,14 +138,14 @@ def _level(
 
 
 def _write(out: Path, report: AuditReport) -> None:
-    from graphveil.auditing import picture
+    from graphveil.auditing.report import draw_picture, picture_in_words
     from graphveil.report.writing import write_files
 
-    words = picture.text_of(report)
+    words = picture_in_words(report)
     content = json.loads(report.to_json()) | {"picture": words}
     texts = {"audit.json": json.dumps(content, indent=2) + "\n", "audit.txt": f"{report}\n\n{words}\n"}
     write_files(out, {name: text.encode() for name, text in texts.items()})
     try:
-        picture.draw(report, out)
+        draw_picture(report, out)
     except InvalidInput as missing:
         print(f"note: {missing}", file=sys.stderr)

@@ -1,12 +1,13 @@
-"""Ledgers that watch a fit: one writes down what went in and what came out, one plays the outcome back.
+"""Ledgers that record a fit and replay it.
 
-Playing a fit back on either of two graphs shows what each would have put into the ledger at every step, given
-everything that the adversary saw: the likelihood of the whole run follows.
+A recorder writes down what a fit put into the ledger and what it got. A replay gives another fit the same outcomes: on
+each of two graphs it shows what the fit puts in at every step, given everything that the adversary saw. The likelihood
+of the whole run follows from that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -14,18 +15,29 @@ import torch
 
 from graphveil.auditing.canaries import hides_own_row
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
+from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.ledger import planned_training
 from graphveil.execution.stages import Stages
+from graphveil.graph import Graph
+from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
 from graphveil.privacy.plan import Plan
+from graphveil.privacy.sensitivity import neighbor_margin_units
+
+MakeModel = Callable[[], NodeClassifier]
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """One draw: the mechanism, what the method put in, what the adversary sees."""
+    """One draw.
+
+    Args:
+        name: The mechanism.
+        given: What the method put in.
+        got: What came out, which the adversary sees.
+    """
 
     name: str
     given: torch.Tensor
@@ -86,7 +98,7 @@ class DelegatingLedger:
 
 
 class Recorder(DelegatingLedger):
-    """Draws through another ledger and writes everything down.
+    """Draws through another ledger and records every draw.
 
     `planned` is the plan before anything was drawn; `plan` follows the branch that was chosen.
     """
@@ -123,11 +135,10 @@ class Recorder(DelegatingLedger):
 
 
 class Replay:
-    """Hands out what a recorded run handed out, and writes down what this run puts in.
+    """Returns the outcomes of a recorded run, and records what this run puts in.
 
-    The row of the replaced node in a release is unknown to the adversary, who puts in what the graph at hand would
-    have there without noise. This run follows the same branch as the recorded one: the choice is post-processing of
-    what was released, and both get the same.
+    The adversary does not know the row of the replaced node in a release; this run gets its own value there, without
+    noise. It follows the same branch as the recorded run, because the choice depends on released values alone.
     """
 
     def __init__(self, recorded: Recorder, own: int | None) -> None:
@@ -141,7 +152,7 @@ class Replay:
         return {mechanism.name: 0 for mechanism in self.plan.mechanisms}
 
     def resume(self, used: Mapping[str, int]) -> None:
-        raise InvalidInput("replay", dict(used), "plays a whole run back, from its beginning")
+        raise InvalidInput("replay", dict(used), "replays a whole run, from its beginning")
 
     def follow(self, branch: str) -> None:
         self.plan = self.plan.follow(branch)
@@ -163,7 +174,7 @@ class Replay:
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
         if self.training(name).sampling_rate < 1:
-            raise InvalidInput("batch_size", name, "a run with sampled batches cannot be played back")
+            raise InvalidInput("batch_size", name, "a run with sampled batches cannot be replayed")
         return None
 
     def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -185,8 +196,109 @@ class Replay:
         return entry.got
 
 
+class ReorderedReplay(Replay):
+    """Replays a run on the same graph with its nodes in another order: `order` lists them by their new place."""
+
+    def __init__(self, recorded: Recorder, own: int | None, order: torch.Tensor) -> None:
+        super().__init__(recorded, own)
+        self._order = order
+
+    def _next(self, name: str, given: torch.Tensor) -> torch.Tensor:
+        by_node = not isinstance(self.plan[name], ClippedTraining) and len(given) == len(self._order)
+        if not by_node:
+            return super()._next(name, given)
+        first = torch.empty_like(given)
+        first[self._order] = given
+        return super()._next(name, first)[self._order]
+
+
+def ledger_with_choice(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
+    """A ledger whose noise happens to lead to this outcome of a plan's choice."""
+    return _FixedChoice(make_ledger(plan, source), outcome)
+
+
+class _FixedChoice(DelegatingLedger):
+    """Releases statistics that lead to a fixed outcome of the choice."""
+
+    def __init__(self, inner: LedgerLike, outcome: bool) -> None:
+        super().__init__(inner)
+        self._outcome = outcome
+
+    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
+        got = super().release(name, value)
+        if self.plan[name].role != "statistics":
+            return got
+        sums = torch.full_like(got, 1e6 * self.plan.facts.train_nodes if self._outcome else 0.0)
+        if not self.plan.facts.directed:
+            sums /= torch.tensor(neighbor_margin_units(self.plan.level), dtype=got.dtype)
+        return sums
+
+
+def recorded_fit(
+    make_model: MakeModel, graph: Graph, seed: int, make_ledger: MakeLedger = Ledger, plan: Plan | None = None
+) -> tuple[Recorder, NodeClassifier]:
+    """Fit a model and record what it draws.
+
+    Args:
+        make_model: Makes the model; its seed is that of the public initial weights.
+        graph: The graph.
+        seed: The seed of the noise.
+        make_ledger: Makes the ledger that draws.
+        plan: The plan, if it was computed before.
+
+    Returns:
+        The record, and the fitted model.
+    """
+    recorders: list[Recorder] = []
+
+    def make(plan: Plan, source: NoiseSource) -> LedgerLike:
+        del source  # it has the seed of the initial weights
+        recorders.append(Recorder(make_ledger(plan, NoiseSource(seed))))
+        return recorders[-1]
+
+    model = make_model().execute(graph, plan, make)
+    return recorders[0], model
+
+
+def replayed_fit(
+    make_model: MakeModel,
+    graph: Graph,
+    recorded: Recorder,
+    own: int | None,
+    replay: Callable[[Recorder, int | None], Replay] = Replay,
+) -> Replay:
+    """Fit a model that gets the outcomes of a recorded fit.
+
+    Args:
+        make_model: Makes the model.
+        graph: The graph.
+        recorded: The recorded fit.
+        own: The replaced node, whose row of a release is not known to the adversary; None at edge level.
+        replay: Makes the ledger.
+
+    Returns:
+        The ledger, which has what this fit put in.
+    """
+    replays: list[Replay] = []
+
+    def make(plan: Plan, source: NoiseSource) -> LedgerLike:
+        del plan, source
+        replays.append(replay(recorded, own))
+        return replays[-1]
+
+    make_model().execute(graph, recorded.planned, make)
+    return replays[0]
+
+
 def log_likelihood_ratio(recorded: Recorder, heads: Replay, tails: Replay, own: int | None) -> float:
-    """log Pr[what the adversary saw | heads] - log Pr[the same | tails], given the noise that the ledger draws."""
+    """log Pr[what the adversary saw | heads] - log Pr[the same | tails].
+
+    Args:
+        recorded: The run that the adversary saw.
+        heads: Its replay on the graph with the change.
+        tails: Its replay on the graph without the change.
+        own: The replaced node, whose row of a release is hidden; None at edge level.
+    """
     total = 0.0
     for entry, ours, theirs in zip(recorded.entries, heads.given, tails.given, strict=True):
         mechanism = recorded.plan[entry.name]
@@ -213,5 +325,5 @@ def _flat(parts: Sequence[torch.Tensor]) -> torch.Tensor:
 
 @lru_cache(maxsize=8)
 def _certificate(plan: Plan) -> Certificate:
-    """Looking up library versions takes longer than a small fit; once is enough."""
+    """The certificate, once for each plan: looking up library versions takes longer than a small fit."""
     return Certificate.of(plan, "audited run", False)

@@ -2,9 +2,7 @@
 
 import pytest
 
-import graphveil as gv
 from graphveil.auditing import TWINS, audit
-from graphveil.errors import InvalidInput
 from graphveil.graph import csbm
 
 GRAPH = csbm(0.5, n=400, f=10, seed=0)
@@ -51,14 +49,3 @@ def test_the_published_mistakes_are_among_them():
         "shifted-labels",
         "centred-rows",
     }
-
-
-def test_wrong_names_are_refused():
-    with pytest.raises(InvalidInput, match="twin"):
-        audit("dpdgc", twin="no-such-twin")
-    with pytest.raises(InvalidInput, match="attack"):
-        audit("dpdgc", attacks=["no-such-attack"])
-    with pytest.raises(InvalidInput, match="method"):
-        audit("gap", twin="published")
-    with pytest.raises(InvalidInput, match="does not apply"):
-        audit("mlp", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["release"])

@@ -1,4 +1,4 @@
-"""Two adjacent versions of a graph that are far apart: what the end-to-end attacks have to tell from each other."""
+"""Pairs of adjacent graphs that differ as much as the level allows, for attacks on whole fits."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, protects_attributes, with_unit
 
-# How much longer than the others' the replaced node's features are: its gradient then fills the clipping norm.
-_LOUD = 20.0
+# The length of the replaced node's features, in multiples of the mean: its gradient is then always clipped.
+_LENGTH = 20.0
 
 
 @dataclass(frozen=True, eq=False)
 class AdjacentGraphs:
-    """Tails is `before`, heads is `after`; `own` is the replaced node, None at edge level."""
+    """Two adjacent graphs.
+
+    Args:
+        before: The graph without the change (tails).
+        after: The graph with the change (heads).
+        own: The replaced node; None at edge level.
+    """
 
     before: Graph
     after: Graph
@@ -32,11 +38,23 @@ class AdjacentGraphs:
 
 
 def adjacent_graphs(graph: Graph, level: Level, seed: int, *, validation: bool = False) -> AdjacentGraphs:
-    """A pair of graphs, made from `graph`, that are adjacent at `level` and differ by as much as the level allows.
+    """A pair of graphs that are adjacent at a level and differ by as much as the level allows.
 
-    The replaced node is a training node. It has no links before and k after (N_k), or turns from one neighbourhood to
-    a disjoint one (node level); where attributes are private, its features turn round and its label changes. With
-    `validation` it is the only validation node instead, and nothing but its label changes.
+    The replaced node is a training node. At k-neighbour level it has no links before and k after; at node level it has
+    disjoint neighbourhoods before and after. Where attributes are private, its features change their sign, and its
+    label changes.
+
+    Args:
+        graph: The graph that both are made from.
+        level: The level.
+        seed: Chooses links.
+        validation: Replace the only validation node instead, and change nothing but its label.
+
+    Returns:
+        The pair.
+
+    Raises:
+        InvalidInput: If the level protects nothing, or there is no validation node where one is needed.
     """
     rng = np.random.default_rng(seed)
     level = with_unit(level, graph.directed)
@@ -51,7 +69,7 @@ def adjacent_graphs(graph: Graph, level: Level, seed: int, *, validation: bool =
         for i, j in ends:
             before[i, j], after[i, j] = False, True
         return AdjacentGraphs(with_links(graph, *np.nonzero(before)), with_links(graph, *np.nonzero(after)), None)
-    own = int(places[0])  # any would do; a mistake that shifts rows against each other shows most at the first
+    own = int(places[0])  # any would do; mistakes that shift rows show most at the first one
     if validation:
         return AdjacentGraphs(_with_label(graph, own, 0), _with_label(graph, own, 1), own)
     A[own] = A[:, own] = False
@@ -61,14 +79,14 @@ def adjacent_graphs(graph: Graph, level: Level, seed: int, *, validation: bool =
     after[own, new] = after[new, own] = True
     first, second = with_links(graph, *np.nonzero(before)), with_links(graph, *np.nonzero(after))
     if protects_attributes(level):
-        first, second = _turned_attributes(first, own, 1.0), _turned_attributes(second, own, -1.0)
+        first, second = _with_attributes(first, own, 1.0), _with_attributes(second, own, -1.0)
     return AdjacentGraphs(first, second, own)
 
 
 def small_part(graph: Graph, nodes: int, seed: int, *, most_links: int) -> Graph:
-    """A part of at most this many nodes, grown along links, with at most `most_links` links at a node.
+    """A part of the graph with at most this many nodes, and at most `most_links` links at a node.
 
-    Cut before anything is private: the pair of graphs is then made from it.
+    It is grown along links, and cut before the pair of graphs is made from it.
     """
     if graph.num_nodes > nodes:
         graph = _grown_part(graph, nodes, seed)
@@ -91,23 +109,23 @@ def _grown_part(graph: Graph, nodes: int, seed: int) -> Graph:
     A = graph.to_scipy()
     A = A + A.T
     keep = np.zeros(graph.num_nodes, dtype=bool)
-    edge: list[int] = []
+    waiting: list[int] = []
     while keep.sum() < nodes:
-        if not edge:
-            edge.append(int(rng.choice(np.flatnonzero(~keep))))
-        node = edge.pop(0)
+        if not waiting:
+            waiting.append(int(rng.choice(np.flatnonzero(~keep))))
+        node = waiting.pop(0)
         if keep[node]:
             continue
         keep[node] = True
         near = A.indices[A.indptr[node] : A.indptr[node + 1]]
-        edge.extend(int(i) for i in rng.permutation(near)[:4])
+        waiting.extend(int(i) for i in rng.permutation(near)[:4])
     return graph.subgraph(keep)
 
 
 def _neighborhoods(
     A: np.ndarray, level: Level, own: int, graph: Graph, rng: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Whom the node is linked with before and after; training nodes first, and only where a degree promise has room."""
+    """The node's neighbours before and after: training nodes first, and none beyond the promised degree."""
     others = rng.permutation(np.delete(np.arange(len(A)), own))
     others = others[np.argsort(~graph.train_mask.numpy()[others], kind="stable")]
     if isinstance(level, KNeighbor):
@@ -120,15 +138,15 @@ def _neighborhoods(
 
 
 def with_links(graph: Graph, source: np.ndarray, target: np.ndarray) -> Graph:
-    """The same nodes with these stored entries instead."""
+    """The same nodes with these stored entries of A."""
     links = sp.csr_array((np.ones(len(source), dtype=np.float32), (source, target)), shape=(graph.num_nodes,) * 2)
     return graph.replace(indptr=links.indptr, indices=links.indices, counts=None)
 
 
-def _turned_attributes(graph: Graph, own: int, sign: float) -> Graph:
-    found = graph.features
-    features = found.clone() if isinstance(found, torch.Tensor) else torch.from_numpy(found.toarray())
-    length = _LOUD * float(features.norm(dim=1).mean())
+def _with_attributes(graph: Graph, own: int, sign: float) -> Graph:
+    given = graph.features
+    features = given.clone() if isinstance(given, torch.Tensor) else torch.from_numpy(given.toarray())
+    length = _LENGTH * float(features.norm(dim=1).mean())
     direction = torch.ones(features.shape[1]) / features.shape[1] ** 0.5
     features[own] = sign * length * direction
     return _with_label(graph.replace(features=features), own, 0 if sign > 0 else 1)

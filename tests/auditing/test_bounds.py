@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from graphveil.auditing import Scores, gaussian_bound, lower_bound, one_run_bound, threshold_bound
-from graphveil.auditing.bounds import claim_bound, one_run_p_value
-from graphveil.auditing.scores import toss
+from graphveil.auditing.bounds import Branches, claim_bound, toss
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting import Gaussian, RandomizedResponse, compose, gaussian_epsilon, gaussian_mu
 from support.alarms import expected_false_alarms
@@ -85,13 +84,6 @@ def test_perfect_separation_is_limited_by_the_number_of_trials_alone():
     assert gaussian_bound(Scores(coins, coins.astype(float)), DELTA, 0.95).epsilon > 15
 
 
-def test_one_run_p_values_match_the_published_ones():
-    """Steinke et al. 2023, appendix D: 75 of 100 right at epsilon = log 3 is what randomised response gives."""
-    assert one_run_p_value(100, 100, 75, math.log(3), 0.0) == pytest.approx(0.553, abs=1e-3)
-    assert one_run_p_value(100, 100, 100, 0.0, 0.0) == pytest.approx(2.0**-100)
-    assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
-
-
 def test_roc_and_area():
     scores = Scores([False, True, False, True], [0.0, 1.0, 2.0, 3.0])
     assert scores.auc == 0.75
@@ -113,3 +105,13 @@ def test_a_bound_above_the_claim_means_more_noise_was_promised():
     mu = gaussian_mu(4.0, 1e-5)
     found = gaussian_bound(gaussian_scores(2 * mu, 20_000, 0), 1e-5, 0.99).epsilon
     assert 4.0 < found <= gaussian_epsilon(2 * mu, 1e-5)
+
+
+def test_a_branch_with_too_little_noise_is_seen_by_the_whole_claim():
+    """Coins that are told apart better than either branch allows."""
+    rng = np.random.default_rng(0)
+    coins = toss(4000, rng)
+    claim = Branches((compose([Gaussian(1.0)]), compose([Gaussian(0.8)])))
+    for mu, most in ((1.0, True), (3.5, False)):
+        scores = Scores(coins, mu * (rng.normal(size=4000) + mu * (coins - 0.5)))
+        assert (lower_bound(scores, 1e-5, 0.99, claim).epsilon <= claim.epsilon(1e-5)) == most

@@ -1,0 +1,69 @@
+"""Canaries attain the sensitivities that plans charge for, and are adjacent."""
+
+import numpy as np
+import pytest
+
+import graphveil as gv
+from graphveil.auditing.canaries import canary_of, copies
+from graphveil.auditing.mechanisms import KIND, held_at
+from graphveil.methods.spending import make_plan
+from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.mechanisms import GaussianRelease
+from support.audits import CASES, FACTS, subject_of
+
+
+@pytest.mark.parametrize(("method", "level", "options"), CASES, ids=str)
+def test_canaries_move_releases_by_their_whole_sensitivity(method, level, options):
+    """A canary that moved less would hide a leak; one that moved more would not be adjacent."""
+    subject = subject_of(method, level, options)
+    for mechanism in subject.charged():
+        if not isinstance(mechanism, GaussianRelease):
+            continue
+        canary, query = canary_of(subject.claimed, mechanism, held_at)
+        values = [query(copies(canary, np.array([heads]))) for heads in (False, True)]
+        moved = float((values[1] - values[0])[canary.seen].norm())
+        assert moved == pytest.approx(mechanism.sensitivity.of(KIND), rel=2e-3)
+        assert moved <= mechanism.sensitivity.of(KIND) * (1 + 1e-6)
+
+
+def test_the_replaced_nodes_own_row_is_not_looked_at():
+    for method, level, options in CASES:
+        subject = subject_of(method, level, options)
+        for mechanism in subject.charged():
+            if isinstance(mechanism, GaussianRelease):
+                canary, _ = canary_of(subject.claimed, mechanism, held_at)
+                assert canary.own not in canary.seen
+                read_by_others = mechanism.name in ("posteriors", "readers", "neighbors")
+                hidden = not isinstance(level, gv.Edge) and not read_by_others
+                full = level == gv.KNeighbor(1, attributes=False)
+                assert (canary.own is not None) == (hidden and not full)
+
+
+@pytest.mark.parametrize(
+    ("level", "directed"),
+    [  # on a directed graph at node level the graph is left without asking
+        (gv.KNeighbor(1), False),
+        (gv.KNeighbor(1), True),
+        (gv.KNeighbor(5), False),
+        (gv.KNeighbor(5), True),
+        (gv.Node(8), False),
+    ],
+    ids=str,
+)
+def test_the_canary_of_the_choice_is_a_pair_of_graphs(level, directed):
+    """By the method's own sums; no pair attains the sum of the bounds of all terms, these come near."""
+    facts = PublicFacts(1000, 750, 20, 3, directed=directed)
+    plan = make_plan("auto", level, facts, epsilon=16.0, delta=1e-5)
+    canary, query = canary_of(plan, plan["choice"], held_at)
+    values = [query(copies(canary, np.array([heads]))) for heads in (False, True)]
+    moved = float((values[1] - values[0]).norm())
+    claimed = plan["choice"].sensitivity.of(KIND)
+    assert 0.6 * claimed < moved <= claimed
+
+
+def test_the_canary_of_the_choice_runs_the_methods_own_sums(monkeypatch):
+    """With a mistake in them it moves farther than is claimed: links counted without weights."""
+    plan = make_plan("auto", gv.KNeighbor(5), FACTS, epsilon=16.0, delta=1e-5)
+    monkeypatch.setattr("graphveil.methods.choice.np.minimum", lambda a, b: np.ones_like(b))
+    canary, _ = canary_of(plan, plan["choice"], held_at)
+    assert np.linalg.norm(canary.table_after - canary.table) > 1.5 * plan["choice"].sensitivity.of(KIND)

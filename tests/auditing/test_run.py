@@ -1,0 +1,45 @@
+"""`gv.audit`: what it accepts, and that it attacks every branch of a plan."""
+
+from inspect import isfunction
+
+import pytest
+
+import graphveil as gv
+from graphveil.auditing import AuditReport, audit
+from graphveil.errors import InvalidInput
+from support.audits import GRAPH
+
+
+def test_audit_is_a_function_whatever_was_imported():
+    assert isfunction(gv.audit)
+    assert gv.audit is audit
+
+
+def test_audit_of_an_estimator():
+    model = gv.MLP(level=gv.KNeighbor(1), epsilon=2.0, steps=5)
+    report = audit(model, graph=GRAPH, attacks=["gradient"], trials=500, seed=1)
+    assert isinstance(report, AuditReport)
+    assert report.method == "mlp"
+    assert report.claimed_epsilon == 2.0
+
+
+def test_auto_is_audited_in_both_branches():
+    report = audit("auto", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["gradient", "release", "response", "joint"],
+                   trials=20_000, steps=20, seed=1)  # fmt: skip
+    assert report.verdict == "consistent"
+    assert 2.5 <= report.lower_bound <= 4.0
+    together = [finding.target for finding in report.findings if finding.attack == "joint"]
+    assert together == ["features + choice + labels + release + head", "features + choice + more features"]
+    assert {"choice", "more features"} <= {finding.target for finding in report.findings}
+    assert all(finding.claimed_epsilon <= report.certified_epsilon for finding in report.findings)
+
+
+def test_wrong_names_are_refused():
+    with pytest.raises(InvalidInput, match="twin"):
+        audit("dpdgc", twin="no-such-twin")
+    with pytest.raises(InvalidInput, match="attack"):
+        audit("dpdgc", attacks=["no-such-attack"])
+    with pytest.raises(InvalidInput, match="method"):
+        audit("gap", twin="published")
+    with pytest.raises(InvalidInput, match="does not apply"):
+        audit("mlp", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["release"])

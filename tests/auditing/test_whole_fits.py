@@ -1,0 +1,110 @@
+"""Attacks on whole fits tell graphs apart where noise is small, and sound fits pass them."""
+
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+
+import graphveil as gv
+from graphveil.auditing import audit
+from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.recording import ledger_with_choice
+from graphveil.auditing.whole_fits import one_run_p_value, one_run_scores, run_trials
+from graphveil.execution import Ledger
+from graphveil.graph import Graph
+from support.audits import GRAPH, maker
+
+LEVEL = gv.KNeighbor(1)
+AUTO = {"epochs": 5, "delta": 1e-3}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "level", "options"),
+    [
+        ("dpdgc", gv.KNeighbor(1), {}),
+        ("dpdgc", gv.KNeighbor(1), {"table": "labels+neighbors"}),
+        ("dp-sage", gv.Node(8), {}),
+        ("mlp", gv.Edge("undirected"), {}),
+    ],
+    ids=str,
+)
+def test_sound_fits_are_consistent(method, level, options):
+    report = audit(method, level, 2.0, graph=GRAPH, attacks=["end-to-end"], fits=40, confidence=0.99, seed=1, **options)
+    assert report.verdict == "consistent"
+
+
+@pytest.mark.slow
+def test_the_transcript_tells_the_graphs_apart_where_noise_is_small():
+    level = gv.KNeighbor(1)
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), level, seed=3)
+    trials = run_trials(maker("dpdgc", level, epsilon=200.0, delta=1e-3), pair, 40, seed=1)
+    assert trials.scores()["transcript"].auc > 0.95
+
+
+def test_one_run_with_planted_canaries():
+    level = gv.KNeighbor(1)
+    clear = one_run_scores(maker("dpdgc", level, epsilon=500.0), GRAPH, level, seed=1)
+    assert len(clear) == 150
+    assert clear.auc > 0.95
+    hidden = one_run_scores(maker("dpdgc", level, epsilon=0.1), GRAPH, level, seed=1)
+    assert hidden.auc < 0.7
+
+
+def test_one_run_p_values_match_the_published_ones():
+    """Steinke et al. 2023, appendix D: 75 of 100 right at epsilon = log 3 is what randomised response gives."""
+    assert one_run_p_value(100, 100, 75, math.log(3), 0.0) == pytest.approx(0.553, abs=1e-3)
+    assert one_run_p_value(100, 100, 100, 0.0, 0.0) == pytest.approx(2.0**-100)
+    assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
+
+
+def directed_graph():
+    """GRAPH with a part of its entries, each by itself."""
+    entries = GRAPH.to_scipy().tocoo()
+    kept = np.random.default_rng(0).random(entries.nnz) < 0.7
+    masks = {name: getattr(GRAPH, name) for name in ("train_mask", "val_mask", "test_mask")}
+    edges = np.stack([entries.coords[0][kept], entries.coords[1][kept]])
+    return Graph.from_edge_index(edges, x=GRAPH.features, y=GRAPH.labels, directed=True, **masks)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("level", "epsilon", "directed"),
+    [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True)],
+    ids=str,
+)
+def test_whole_fits_of_auto_are_consistent(level, epsilon, directed):
+    graph = directed_graph() if directed else GRAPH
+    attacks = ["joint", "one-run", "links", *(["end-to-end"] if level == LEVEL else [])]  # with free training: long
+    report = audit("auto", level, epsilon, graph=graph, attacks=attacks, trials=2000, fits=40, steps=5,
+                   epochs=3, folds=2, confidence=0.99, seed=1)  # fmt: skip
+    assert report.verdict == "consistent"
+    assert {finding.attack for finding in report.findings} & {"one-run", "end-to-end"}
+    assert report.leaks
+
+
+def test_trials_that_take_different_branches_have_rows_of_one_length():
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
+    branches = iter([True, False] * 5)
+    taken = []
+
+    def alternating(plan, source):
+        taken.append(next(branches))
+        return ledger_with_choice(taken[-1], Ledger, plan, source)
+
+    trials = run_trials(maker("auto", LEVEL, 8.0, **AUTO), pair, 10, 1, alternating, replay=False)
+    assert set(taken) == {True, False}
+    assert {len(view) for view in trials.views.values()} == {10}
+    assert {"released", "weights", "predictions", "query"} == set(trials.scores())
+
+
+def test_one_run_reads_the_release_where_the_graph_is_read():
+    scores = {
+        outcome: one_run_scores(
+            maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_with_choice, outcome, Ledger)
+        )
+        for outcome in (True, False)
+    }
+    assert scores[True].auc > 0.8
+    assert not scores[False].values.any()

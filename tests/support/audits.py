@@ -1,0 +1,44 @@
+"""Methods at levels that are audited: a plan for each, and models for fits that take little time."""
+
+import graphveil as gv
+from graphveil.auditing.mechanisms import Subject
+from graphveil.graph import csbm
+from graphveil.methods import method_class
+from graphveil.methods.spending import Settings, make_plan
+from graphveil.privacy.facts import PublicFacts
+
+GRAPH = csbm(0.5, n=300, f=6, d=4, seed=2)
+FACTS = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3)
+DIRECTED = PublicFacts(nodes=1000, train_nodes=750, features=20, classes=3, directed=True)
+CASES = [
+    ("dpdgc", gv.KNeighbor(1), {}),
+    ("dpdgc", gv.KNeighbor(5), {}),
+    ("dpdgc", gv.KNeighbor(1, attributes=False), {}),
+    ("dpdgc", gv.KNeighbor(3, attributes=False), {}),
+    ("dpdgc", gv.Edge("undirected"), {}),
+    ("dpdgc", gv.Edge("directed"), {}),
+    ("dpdgc", gv.Node(8), {}),
+    ("dpdgc", gv.KNeighbor(3), {"table": "labels+neighbors"}),
+    ("dpdgc", gv.Node(4), {"table": "neighbors"}),
+    ("dpdgc", gv.Edge("undirected"), {"table": "neighbors"}),
+    ("gap", gv.KNeighbor(3), {"max_degree": 10}),
+    ("dpdgc", gv.KNeighbor(2), {"table": "readers"}),
+    ("dpdgc", gv.KNeighbor(1), {"table": "posteriors"}),
+    ("gap", gv.Edge("undirected"), {}),
+    ("gap", gv.Node(10), {}),
+    ("dp-sage", gv.Node(5), {}),
+    ("mlp", gv.KNeighbor(1), {}),
+    ("randedge", gv.Edge("undirected"), {}),
+]
+
+
+def subject_of(method, level, options, epsilon=4.0, facts=FACTS):
+    """A sound method at a level, with few steps."""
+    settings = Settings(**({"steps": 10} | options))
+    return Subject.sound(make_plan(method, level, facts, epsilon=epsilon, delta=1e-5, settings=settings))
+
+
+def maker(method, level, epsilon=4.0, **options):
+    """Makes models with few steps, all with the same initial weights."""
+    fixed = {"seed": 0, "steps": 3, "epochs": 10, "hidden": 8, "show_progress": False}
+    return lambda: method_class(method)(level=level, epsilon=epsilon, **(fixed | options))
