@@ -11,14 +11,20 @@ class GraphveilError(Exception):
 
 
 class InvalidInput(GraphveilError, ValueError):
-    """A value that cannot be used, with the name of the field it was given for."""
+    """A value that cannot be used.
+
+    Args:
+        field: The name of the field or argument.
+        value: What was given for it.
+        why: What is wrong with it, or what it must be.
+    """
 
     def __init__(self, field: str, value: object, why: str) -> None:
         self.field, self.value, self.why = field, value, why
         super().__init__(f"{field} = {_shown(value)}: {why}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """For other processes, which make it of the same parts."""
+        """How to make the same error in another process: subclasses have constructors of their own."""
         return _made_again, (type(self), self.__dict__, self.args)
 
 
@@ -36,6 +42,6 @@ def _shown(value: object) -> str:
 
 
 def _made_again(kind: type[InvalidInput], parts: Mapping[str, Any], words: tuple[str, ...]) -> InvalidInput:
-    found = kind.__new__(kind, *words)
-    found.__dict__.update(parts)
-    return found
+    error = kind.__new__(kind, *words)
+    error.__dict__.update(parts)
+    return error

@@ -1,4 +1,4 @@
-"""What the environment says about a job of several processes, read without PyTorch."""
+"""What the environment says about a job of several processes. This needs no PyTorch."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import os
 from graphveil.errors import InvalidInput
 
 _MOST_PROCESSES = 10_000
-# What `torchrun` tells each process.
-_TOLD = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+# The environment variables that `torchrun` sets in each process.
+_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 def started_by_torchrun() -> bool:
-    """Whether this process belongs to a job; half of what a job's process is told is an error.
+    """Whether this process belongs to a job.
 
-    Otherwise each process of a job would make a fit of its own, and each would spend the budget.
+    Raises:
+        InvalidInput: Only some of the variables of a job are set. Without this check each process of a job would make a
+            fit of its own, and each would spend the budget.
     """
-    told = [name for name in _TOLD if name in os.environ]
-    if not {"RANK", "WORLD_SIZE"} & set(told):
+    there = [name for name in _VARIABLES if name in os.environ]
+    if not {"RANK", "WORLD_SIZE"} & set(there):
         return False
-    for name in _TOLD:
-        if name not in told:
-            raise InvalidInput(name, None, f"must be set where {told[0]} is, as torchrun does; or unset {told[0]}")
+    for name in _VARIABLES:
+        if name not in there:
+            raise InvalidInput(name, None, f"must be set where {there[0]} is, as torchrun does; or unset {there[0]}")
     return True
 
 
@@ -39,7 +41,7 @@ def _whole(name: str, least: int, most: int) -> int:
 
 
 def check_job() -> None:
-    """Refuse an environment that no job can meet in, before anything is waited for."""
+    """Refuse an environment in which the processes of a job cannot meet, before this process waits for others."""
     place_in_job()
     _whole("MASTER_PORT", 1, 65535)
     if "LOCAL_RANK" in os.environ:

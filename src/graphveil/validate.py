@@ -33,7 +33,7 @@ def positive(field: str, value: object) -> float:
 
 
 def scale(field: str, value: object) -> float:
-    """A positive number of which float32 holds all multiples and parts that occur, and so do their squares."""
+    """A number from 1e-12 to 1e12, so that float32 can hold its products and squares."""
     number = positive(field, value)
     if not 1e-12 <= number <= 1e12:
         raise InvalidInput(field, value, "must lie between 1e-12 and 1e12")
@@ -85,19 +85,19 @@ def device(value: object) -> str:
     import torch
 
     try:
-        found = torch.device(value) if isinstance(value, str) else None
+        named = torch.device(value) if isinstance(value, str) else None
     except RuntimeError:
-        found = None
-    if found is None or found.type not in ("cpu", "cuda"):
+        named = None
+    if named is None or named.type not in ("cpu", "cuda"):
         raise InvalidInput("device", value, "must be cpu or cuda")
-    if found.type == "cuda" and (found.index or 0) >= torch.cuda.device_count():
+    if named.type == "cuda" and (named.index or 0) >= torch.cuda.device_count():
         raise InvalidInput("device", value, f"this machine has {torch.cuda.device_count()} CUDA devices for PyTorch")
     return str(value)
 
 
-def why_other_format(found: object, wanted: str) -> str:
-    """What to say of a file whose format is not the one that is read here."""
+def why_other_format(given: object, wanted: str) -> str:
+    """What is wrong with a file of this format, where another one is read."""
     stem = wanted.rpartition("/")[0]
-    if isinstance(found, str) and found.rpartition("/")[0] == stem:
+    if isinstance(given, str) and given.rpartition("/")[0] == stem:
         return f"was written by another version of graphveil (0.1.0 wrote {stem}/1), and this one reads {wanted}"
     return f"must be {wanted}"

@@ -46,6 +46,7 @@ class Entry:
 
     @classmethod
     def of(cls, data: bytes | Path, audience: Audience, kind: Kind = "fixed") -> Entry:
+        """The entry of a file with this content, given as bytes or as a path to read."""
         if isinstance(data, Path):
             with data.open("rb") as file:
                 return cls(data.stat().st_size, hashlib.file_digest(file, "sha256").hexdigest(), audience, kind)
@@ -59,10 +60,12 @@ class Manifest:
     files: Mapping[str, Entry]
 
     def render(self) -> bytes:
+        """The content of the manifest's file."""
         files = {name: asdict(entry) for name, entry in sorted(self.files.items())}
         return render_checksummed(FORMAT, {"files": files})
 
     def with_files(self, files: Mapping[str, Entry]) -> Manifest:
+        """A manifest that lists these files too, in place of earlier entries of the same name."""
         return Manifest({**self.files, **files})
 
     @classmethod

@@ -238,6 +238,7 @@ class CtrlC:
 
     @contextmanager
     def deferred(self) -> Iterator[None]:
+        """Within this block the first Ctrl-C is only noted."""
         before = signal.getsignal(signal.SIGINT)
         # Only the main thread can set a handler, and a process that ignores Ctrl-C goes on ignoring it.
         if threading.current_thread() is not threading.main_thread() or not callable(before):
@@ -255,6 +256,7 @@ class CtrlC:
             signal.signal(signal.SIGINT, before)
 
     def obey(self) -> None:
+        """Raise `KeyboardInterrupt` if Ctrl-C was noted."""
         if self.pressed:
             self.pressed = False
             raise KeyboardInterrupt

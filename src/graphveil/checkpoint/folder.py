@@ -40,11 +40,13 @@ class Stage:
 
     @classmethod
     def holding(cls, data: bytes, name: str, steps: int, of: int) -> Stage:
+        """The stage whose file has this content."""
         entry = Entry.of(data, "owner")
         return cls(name, steps, of, entry.size, entry.sha256)
 
     @property
     def entry(self) -> Entry:
+        """Size and checksum of its file, as `read_file` wants them."""
         return Entry(self.size, self.sha256, "owner")
 
 
@@ -65,10 +67,12 @@ class State:
     stages: tuple[Stage, ...]
 
     def file(self, number: int) -> str:
+        """The name of a stage's file."""
         return f"stage-{number:03d}-{self.stages[number].steps}.safetensors"
 
     @property
     def files(self) -> set[str]:
+        """The names of the files of all stages."""
         return {self.file(number) for number in range(len(self.stages))}
 
     def render(self) -> bytes:
@@ -151,6 +155,7 @@ class CheckpointFolder:
         return self.path
 
     def close(self) -> None:
+        """Give the folder up; an empty one that this process has made is removed."""
         if self._unused:
             with suppress(OSError):  # other files may have come into it
                 self.path.rmdir()
@@ -190,6 +195,7 @@ class CheckpointFolder:
         return destination.folder if destination is not None and destination.is_there() else None
 
     def write_destination(self, destination: Destination) -> None:
+        """Write down which artifact the fit is saved as."""
         try:
             replace_file(self.home / ARTIFACT, destination.render())
         except OSError as error:
@@ -246,4 +252,5 @@ def _is_ours(name: str) -> bool:
 
 
 def stage_bytes(tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """The content of a stage's file."""
     return tensor_bytes({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()})

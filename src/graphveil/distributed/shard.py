@@ -50,9 +50,11 @@ class Layout:
 
     @property
     def counts(self) -> list[int]:
+        """How many nodes each process has."""
         return [b - a for a, b in pairwise(self.starts)]
 
     def span(self, rank: int) -> Span:
+        """The nodes of one process."""
         return Span.of(self.counts, rank)
 
 
@@ -85,10 +87,12 @@ class Shard:
 
     @property
     def span(self) -> Span:
+        """The nodes of this process."""
         return self.layout.span(self.rank)
 
     @property
     def num_nodes(self) -> int:
+        """The number of nodes of the whole graph."""
         return self.layout.starts[-1]
 
     @property

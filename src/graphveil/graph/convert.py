@@ -91,6 +91,7 @@ def _single_graph(content: Any, data_class: Any) -> Any:
 
 
 def to_pyg(graph: Graph) -> Any:
+    """A PyG `Data` with the edges, features, labels and, if there is a split, masks of a graph."""
     from torch_geometric.data import Data
 
     coo = graph.reads("out").tocoo()
@@ -168,6 +169,7 @@ def _id_array(ids: list[Any]) -> np.ndarray:
 
 
 def to_networkx(graph: Graph) -> Any:
+    """A NetworkX graph with the node attributes `x`, `y` and `split`."""
     import networkx as nx
 
     out = nx.DiGraph(name=graph.name) if graph.directed else nx.Graph(name=graph.name)

@@ -161,6 +161,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
+        """The number of nodes, isolated ones included."""
         return len(self.indptr) - 1
 
     @property
@@ -170,10 +171,12 @@ class Graph:
 
     @property
     def num_features(self) -> int:
+        """The number of columns of the features."""
         return int(self.features.shape[1])
 
     @property
     def has_split(self) -> bool:
+        """Whether there is a training set."""
         return bool(self.train_mask.any())
 
     def reads(self, direction: Direction) -> sp.csr_array:

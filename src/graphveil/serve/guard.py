@@ -104,6 +104,7 @@ class Metrics:
         self._seconds = 0.0
 
     def note(self, route: str, status: int, seconds: float) -> None:
+        """Count one request."""
         self._requests[route, status] += 1
         self._by_time[bisect_left(_BOUNDS, seconds)] += 1
         self._seconds += seconds

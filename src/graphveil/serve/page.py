@@ -12,7 +12,15 @@ from graphveil.report.document import Html, document, element, note, section
 
 
 def person_page(certificate: Certificate, epsilon_spent: float) -> tuple[str, str]:
-    """The HTML and its content policy."""
+    """The page for one person: a form for their token, and what is protected and what is not.
+
+    Args:
+        certificate: The certificate of the run.
+        epsilon_spent: What the fit and later releases have spent together.
+
+    Returns:
+        The HTML and its content policy.
+    """
     script = resources.files("graphveil.serve").joinpath("page.js").read_text(encoding="utf-8")
     protected = section("What is protected", *_items(what_is_protected(certificate, epsilon_spent)))
     exposed = section("What is not protected", *_items(what_is_not(certificate)))
@@ -35,6 +43,7 @@ _LEAD = "What a model that was trained on everybody's data guesses about you. On
 
 
 def what_is_protected(certificate: Certificate, epsilon_spent: float) -> list[str]:
+    """What the model does not give away about a person, in sentences for that person."""
     level = certificate.level
     if isinstance(level, Public):
         return ["Nothing. This model was trained without any protection."]
@@ -57,6 +66,7 @@ def what_is_protected(certificate: Certificate, epsilon_spent: float) -> list[st
 
 
 def what_is_not(certificate: Certificate) -> list[str]:
+    """What the guarantee does not cover, likewise."""
     level = certificate.level
     if isinstance(level, Public):
         return ["Anything: the model, and every prediction, can give away what anybody told it."]

@@ -1,4 +1,4 @@
-"""Tokens: keyed hashes of node names. The only thing that is kept is the key, so there is no table to steal."""
+"""Tokens: keyed hashes of node names. Only the key is stored, so there is no table of tokens to steal."""
 
 from __future__ import annotations
 
@@ -19,23 +19,31 @@ _OPERATOR = b"operator"
 class Tokens:
     """Makes and checks tokens.
 
-    A check takes the same steps whether or not a node exists: the token that its name would have is computed and
-    compared in constant time, and nothing is looked up before they agree.
+    Args:
+        secret: The key of the hashes.
+
+    Formal guarantee: without the key, no token can be computed unless HMAC-SHA256 is broken. A check takes the same
+    steps whether or not a node exists: the token that its name would have is computed and compared in constant time,
+    and nothing is looked up before they agree.
     """
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     def of_node(self, name: str) -> str:
+        """The token of a node, which may ask for its own prediction."""
         return self._token(_message(name)).decode()
 
     def of_operator(self) -> str:
+        """The token of the operator, who may export all predictions."""
         return self._token(_OPERATOR).decode()
 
     def is_of_node(self, token: bytes, name: str) -> bool:
+        """Whether this is the token of a node with this name, whether or not there is one."""
         return hmac.compare_digest(self._token(_message(name)), token)
 
     def is_of_operator(self, token: bytes) -> bool:
+        """Whether this is the operator's token."""
         return hmac.compare_digest(self._token(_OPERATOR), token)
 
     def _token(self, message: bytes) -> bytes:
@@ -43,7 +51,15 @@ class Tokens:
 
 
 def tokens_of(folder: Path, *, renew: bool = False) -> Tokens:
-    """The tokens of an artifact. Its secret is made when it is first needed; `renew` ends all tokens given so far."""
+    """The tokens of an artifact.
+
+    Args:
+        folder: The artifact. Its secret is made when it is first needed.
+        renew: Make a new secret: no token that was given so far is valid any more.
+
+    Raises:
+        InvalidInput: The secret is damaged, cannot be written, or can be read by other users.
+    """
     manifest, path = read_manifest(folder), folder / TOKEN_SECRET
     if renew or not path.exists():
         try:

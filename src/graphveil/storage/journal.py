@@ -59,6 +59,7 @@ class Journal:
         self.records.append(record)
 
     def close(self) -> None:
+        """End writing, so that others can."""
         os.close(self._file)
 
     def _unwritable(self, error: OSError) -> InvalidInput:

@@ -81,13 +81,16 @@ class Table:
         return int(self.table.num_rows)
 
     def error(self, place: str, value: object, why: str) -> InvalidInput:
+        """An error about a place in this file."""
         return InvalidInput(f"{self.path.name}, {place}", value, why)
 
     def cell_error(self, column: str, row: int, why: str) -> InvalidInput:
+        """An error about one cell, which names its row, its column and its value."""
         value = self.table.column(column)[row].as_py()
         return self.error(f"row {self.first + row + 1}, column {column!r}", value, why)
 
     def require(self, column: str) -> None:
+        """Refuse a table without this column."""
         if column not in self.table.column_names:
             raise self.error("columns", self.table.column_names, f"there is no column {column!r}")
 
