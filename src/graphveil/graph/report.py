@@ -108,8 +108,8 @@ class ReadReport:
         lines += [f"  public    {fact}" for fact in (*self.public, *self.undeclared)]
         if self.undeclared:
             lines.append(
-                "            Numbers that were found depend on private values, and a rare value changes them: declare "
-                "classes and categories (graph.json, --classes, --categories)."
+                "            Numbers that were read from the data depend on private values, and a rare value changes "
+                "them: declare classes and categories (graph.json, --classes, --categories)."
             )
         return "\n".join(lines)
 
