@@ -1,6 +1,7 @@
-"""Pages for contributors name files and functions that exist."""
+"""Pages for contributors and the page of the API name things that exist."""
 
 import ast
+import pkgutil
 import re
 from pathlib import Path
 
@@ -49,3 +50,10 @@ def defined(path):
         if isinstance(outer, ast.ClassDef):
             found |= {f"{outer.name}.{node.name}" for node in outer.body if isinstance(node, kinds)}
     return found
+
+
+def test_the_api_page_names_what_exists():
+    named = re.findall(r"^::: ([\w.]+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(named) > 10
+    for name in named:
+        pkgutil.resolve_name(name)
