@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "graphveil"
-PAGES = [*(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "README.md"))]
+PAGES = [*(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "README.md", "docs/audit.md"))]
 PAGES += sorted(PACKAGE.rglob("README.md"))
 PLACE = re.compile(r"`([\w./-]+\.(?:py|c|md))(?:::([\w.]+))?`")
 
