@@ -30,9 +30,9 @@ def browser(tmp_path_factory):
     """Chromium, for tests that look at pages; they are skipped where it is not installed."""
     from support.browser import Browser
 
-    found = Browser(tmp_path_factory.mktemp("profile"))
-    yield found
-    found.close()
+    opened = Browser(tmp_path_factory.mktemp("profile"))
+    yield opened
+    opened.close()
 
 
 @pytest.fixture(scope="module", params=["compiled", "torch"])

@@ -32,10 +32,10 @@ FILES = [
 
 
 def refused(folder, file):
-    with pytest.raises(gv.InvalidInput) as found:
+    with pytest.raises(gv.InvalidInput) as caught:
         gv.load(folder)
-    assert file in str(found.value)
-    assert "\n" not in str(found.value)
+    assert file in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert any(problem.startswith(file) for problem in problems(folder))
 
 

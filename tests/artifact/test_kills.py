@@ -37,17 +37,17 @@ def test_killed_while_saving(tmp_path):
 
     for round in range(12):
         killed_after(draw.uniform(0, 6 * took), save_all, round)
-    found = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
-    assert len(found) > 1
-    for path in found:
+    runs = [path for path in tmp_path.iterdir() if not path.name.startswith(".")]
+    assert len(runs) > 1
+    for path in runs:
         assert np.array_equal(gv.load(path).predict_proba(), model.predict_proba())
 
 
 def answer_forever(folder, seen, round):
     model = gv.load(folder)
     for number in range(1000):
-        found = model.predict_new([f"{round}-{number}"], [[1.0] * 8], [[number % 120]])
-        seen.write(f"{round}-{number} {number % 120} {found[0].tobytes().hex()}\n")
+        answer = model.predict_new([f"{round}-{number}"], [[1.0] * 8], [[number % 120]])
+        seen.write(f"{round}-{number} {number % 120} {answer[0].tobytes().hex()}\n")
         seen.flush()
 
 

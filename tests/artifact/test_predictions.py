@@ -29,10 +29,10 @@ def asked_by_processes(folder, count):
     processes = [FORK.Process(target=ask, args=(folder, answers, ready)) for _ in range(count)]
     for process in processes:
         process.start()
-    found = [answers.get() for _ in processes]
+    rows = [answers.get() for _ in processes]
     for process in processes:
         process.join()
-    return np.stack(found)
+    return np.stack(rows)
 
 
 def test_processes_at_the_same_time_get_one_answer(folder, monkeypatch):
@@ -43,8 +43,8 @@ def test_processes_at_the_same_time_get_one_answer(folder, monkeypatch):
         return answers(*words)
 
     monkeypatch.setattr(new_nodes, "_answers", slowly)
-    found = asked_by_processes(folder, 6)
-    assert (found == found[0]).all()
+    answers = asked_by_processes(folder, 6)
+    assert (answers == answers[0]).all()
     assert (folder / JOURNAL).read_text().count('"node": "x"') == 1
 
 
@@ -58,8 +58,8 @@ def test_a_twin_that_draws_again_is_caught(folder, monkeypatch):
 
     monkeypatch.setattr(FolderAnswers, "opened", forgetful)
     monkeypatch.setattr(FolderAnswers, "add", lambda self, answers: self._note(answers))
-    found = asked_by_processes(folder, 6)
-    assert len(np.unique(found[:, 0, 0])) == 6
+    answers = asked_by_processes(folder, 6)
+    assert len(np.unique(answers[:, 0, 0])) == 6
 
 
 def test_a_forked_source_does_not_repeat_its_noise(folder):
@@ -149,8 +149,8 @@ def test_each_table_has_its_own_readers(tmp_path):
 def test_what_was_never_shown_is_overwritten(folder):
     with (folder / JOURNAL).open("ab") as file:
         file.write(b'{"node": "torn", "ques')
-    found = gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]])
-    assert np.array_equal(gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]]), found)
+    answer = gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]])
+    assert np.array_equal(gv.load(folder).predict_new(["z"], [[1.0] * 8], [[3]]), answer)
     assert b"torn" not in (folder / JOURNAL).read_bytes()
 
 

@@ -182,5 +182,5 @@ def test_another_graph_of_the_same_size_is_refused(tmp_path):
     text = (other / "edges.csv").read_text()
     assert "\np0,p1\n" in text
     (other / "edges.csv").write_text(text.replace("\np0,p1\n", "\np0,p2\n"))
-    found = call(*asked, other)
-    assert "is not the graph that this model was trained on" in str(found.exception)
+    done = call(*asked, other)
+    assert "is not the graph that this model was trained on" in str(done.exception)

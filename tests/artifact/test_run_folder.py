@@ -35,9 +35,9 @@ def test_it_loads_and_holds_its_predictions(run):
 
 @pytest.mark.slow
 def test_reports_and_checks(run):
-    found = json.loads(call("verify", run, "--no-audits", "--json").stdout)
-    assert (found["ok"], found["problems"]) == (True, [])
-    assert found["epsilon_spent"] == gv.load(run).certificate_.epsilon
+    verdict = json.loads(call("verify", run, "--no-audits", "--json").stdout)
+    assert (verdict["ok"], verdict["problems"]) == (True, [])
+    assert verdict["epsilon_spent"] == gv.load(run).certificate_.epsilon
     for form in ("html", "markdown", "svg"):
         assert call("report", run, "--format", form).exit_code == 0
     assert call("verify", run, "--no-audits").exit_code == 0
@@ -46,9 +46,9 @@ def test_reports_and_checks(run):
         data = bytearray((run / file).read_bytes())
         data[len(data) // 2] ^= 1
         (run / file).write_bytes(data)
-        found = call("verify", run, "--no-audits")
-        assert found.exit_code == 1
-        assert f"{file}: does not have the checksum" in found.stdout
+        done = call("verify", run, "--no-audits")
+        assert done.exit_code == 1
+        assert f"{file}: does not have the checksum" in done.stdout
 
 
 def test_a_saved_model_is_verified_too(tmp_path):

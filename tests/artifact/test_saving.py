@@ -18,8 +18,8 @@ Y = GRAPH.labels.numpy()
 
 def shows(tensor, private):
     """Whether each row of `private`, up to its place, scale and mean, is a row or column of the tensor."""
-    found = tensor.double().reshape(tensor.shape[0], -1).numpy() if tensor.ndim else np.zeros((1, 1))
-    for table in (found, found.T):
+    rows = tensor.double().reshape(tensor.shape[0], -1).numpy() if tensor.ndim else np.zeros((1, 1))
+    for table in (rows, rows.T):
         if table.shape == private.shape and abs(np.corrcoef(table.ravel(), private.ravel())[0, 1]) > 0.99:
             return True
     return False

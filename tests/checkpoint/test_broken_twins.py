@@ -58,10 +58,10 @@ def test_a_release_that_is_drawn_again(case, folder, monkeypatch):
 
 def leaves_one_version(monkeypatch, folder):
     """Whether nothing but the last state and its stages is there whenever a fit draws."""
-    found = []
+    complete = []
 
     def look(self, *rest):
-        found.append(set(os.listdir(folder)) == self.stages._state.files | {STATE})
+        complete.append(set(os.listdir(folder)) == self.stages._state.files | {STATE})
         return book(self, *rest)
 
     book = Ledger._book
@@ -74,7 +74,7 @@ def leaves_one_version(monkeypatch, folder):
             lambda: make("gap", seed=None),
             every=2,
         )
-    return all(found)
+    return all(complete)
 
 
 def test_an_old_version_that_stays(folder, monkeypatch):
@@ -92,19 +92,19 @@ class KeptTooLate(Checkpoint):
 
 def keeps_before_use(monkeypatch, folder, cls):
     """Whether every release is on disk when the method gets it."""
-    found, release = [], Ledger.release
+    kept, release = [], Ledger.release
 
     def look(self, name, value):
         got = release(self, name, value)
         files = [load_file(path) for path in folder.glob("stage-*")]
-        found.append(any("value" in each and torch.equal(each["value"], got) for each in files))
+        kept.append(any("value" in each and torch.equal(each["value"], got) for each in files))
         return got
 
     with monkeypatch.context() as patch, cls(folder) as opened:
         patch.setattr(Ledger, "release", look)
         make("gap", seed=None).fit(GRAPH, checkpoint=opened)
         opened.discard()
-    return all(found)
+    return all(kept)
 
 
 def test_a_release_that_is_kept_too_late(folder, monkeypatch):

@@ -72,16 +72,16 @@ def test_twenty_kills(tmp_path):
         seed = expected[case].seed if number % 4 < 2 else None
         place = tmp_path / str(number)
         place.mkdir()
-        found, killed, lives = killed_until_finished(case, seed, place, draw)
+        model, killed, lives = killed_until_finished(case, seed, place, draw)
         kills += killed
-        assert found.certificate_.epsilon == expected[case].certificate_.epsilon
+        assert model.certificate_.epsilon == expected[case].certificate_.epsilon
         if seed is not None:
-            assert torch.equal(found.logits_, expected[case].logits_)
-            assert found.certificate_ == expected[case].certificate_
+            assert torch.equal(model.logits_, expected[case].logits_)
+            assert model.certificate_ == expected[case].certificate_
         for begun, drawn in lives:
             first = {name: int(count) for name, count in reversed(drawn)}
             assert all(count == begun.get(name, 0) for name, count in first.items())
-            assert all(int(count) < found.plan_[name].uses for name, count in drawn)
+            assert all(int(count) < model.plan_[name].uses for name, count in drawn)
         if kills >= 20 and number >= 3:
             return
     pytest.fail(f"only {kills} kills")

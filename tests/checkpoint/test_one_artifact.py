@@ -46,11 +46,11 @@ def resumed(folder):
 
 def test_killed_after_the_artifact_was_written(folder, tmp_path):
     killed(folder, tmp_path / "run", "after")
-    with pytest.raises(AlreadySaved, match=r"saved in .*run; the checkpoint is removed") as found, resumed(folder):
+    with pytest.raises(AlreadySaved, match=r"saved in .*run; the checkpoint is removed") as caught, resumed(folder):
         pass
-    assert found.value.artifact == tmp_path / "run"
+    assert caught.value.artifact == tmp_path / "run"
     assert not folder.exists()
-    gv.load(found.value.artifact)
+    gv.load(caught.value.artifact)
 
 
 def test_fit_says_the_same(folder, tmp_path):

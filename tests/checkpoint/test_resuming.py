@@ -12,14 +12,14 @@ from support.checkpoints import CASES, GRAPH, fit_until_finished, make
 pytestmark = pytest.mark.usefixtures("quick_disk")
 
 
-def same(found, expected):
-    assert torch.equal(found.logits_, expected.logits_)
-    assert found.certificate_ == expected.certificate_
+def same(model, expected):
+    assert torch.equal(model.logits_, expected.logits_)
+    assert model.certificate_ == expected.certificate_
     for name, value in vars(expected).items():
         if isinstance(value, torch.Tensor):
-            assert torch.equal(getattr(found, name), value), name
+            assert torch.equal(getattr(model, name), value), name
         if isinstance(value, torch.nn.Module):
-            ours, theirs = getattr(found, name).state_dict(), value.state_dict()
+            ours, theirs = getattr(model, name).state_dict(), value.state_dict()
             assert all(torch.equal(ours[key], theirs[key]) for key in theirs), name
 
 
@@ -44,18 +44,18 @@ def watching(folder, plan):
 def test_killed_after_every_step_and_stage(case, folder, monkeypatch, uninterrupted):
     expected = uninterrupted(case)
     # The first two files are the start; in later lives the first two are one step, one draw, or one stage.
-    found, lives = fit_until_finished(
+    model, lives = fit_until_finished(
         monkeypatch, folder, lambda life: (2, "after"), lambda: make(case), watch=watching(folder, expected.plan_)
     )
     assert lives > 3
-    same(found, expected)
+    same(model, expected)
     assert not folder.exists()
 
 
 @pytest.mark.parametrize("case", ["dpdgc trained", "dpdgc at edge level", "randedge"])
 def test_killed_between_files(case, folder, monkeypatch, uninterrupted):
     draw = random.Random(0)
-    found, lives = fit_until_finished(
+    model, lives = fit_until_finished(
         monkeypatch,
         folder,
         lambda life: (draw.randint(1, 6), draw.choice(["before", "after"])),
@@ -63,14 +63,14 @@ def test_killed_between_files(case, folder, monkeypatch, uninterrupted):
         watch=watching(folder, uninterrupted(case).plan_),
     )
     assert lives > 3
-    same(found, uninterrupted(case))
+    same(model, uninterrupted(case))
 
 
 @pytest.mark.parametrize("case", ["dpdgc labels", "gap at edge level"])
 def test_killed_in_the_middle_of_a_training(case, folder, monkeypatch, uninterrupted):
     """Work since the last checkpoint is lost and done again, with the same noise."""
-    found, _ = fit_until_finished(monkeypatch, folder, lambda life: (4, "before"), lambda: make(case), every=2)
-    same(found, uninterrupted(case))
+    model, _ = fit_until_finished(monkeypatch, folder, lambda life: (4, "before"), lambda: make(case), every=2)
+    same(model, uninterrupted(case))
 
 
 def test_a_checkpoint_changes_nothing(folder, uninterrupted):
@@ -90,9 +90,9 @@ def test_without_a_seed(case, folder, monkeypatch, uninterrupted):
             released.setdefault(path.name, path.read_bytes())
             assert path.read_bytes() == released[path.name]
 
-    found, lives = fit_until_finished(
+    model, lives = fit_until_finished(
         monkeypatch, folder, lambda life: (2, "after"), lambda: make(case, seed=None), watch=watch
     )
     assert lives > 3
-    assert found.certificate_.secure
-    assert found.certificate_.epsilon == uninterrupted(case).certificate_.epsilon
+    assert model.certificate_.secure
+    assert model.certificate_.epsilon == uninterrupted(case).certificate_.epsilon

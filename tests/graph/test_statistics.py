@@ -12,9 +12,9 @@ from graphveil.graph import Graph, csbm, statistics
 def test_by_hand() -> None:
     # Class 0: nodes 0 and 1; class 1: node 2. Of the 3 edges leaving class 0 two stay, of the one leaving 1 none.
     graph = Graph.from_edge_index([[0, 1, 0, 2], [1, 0, 2, 0]], y=[0, 0, 1])
-    found = statistics(graph)
-    assert found.homophily == pytest.approx(max(0, 2 / 3 - 2 / 3) + max(0, 0 - 1 / 3))
-    assert found.edge_density == pytest.approx(2 * 4 / (3 * 2))
+    measured = statistics(graph)
+    assert measured.homophily == pytest.approx(max(0, 2 / 3 - 2 / 3) + max(0, 0 - 1 / 3))
+    assert measured.edge_density == pytest.approx(2 * 4 / (3 * 2))
     clique = Graph.from_edge_index([[0, 1, 2, 3], [1, 0, 3, 2]], y=[0, 0, 1, 1])
     assert statistics(clique).homophily == 1.0
 

@@ -14,16 +14,16 @@ KEY = bytes(range(32))
 def stream(request):
     if request.param == "packaged":
         return PackagedKeystream()
-    found = keystream.openssl()
-    return LockFreeKeystream(found) if found is not None else pytest.skip("Python's OpenSSL is out of reach")
+    library = keystream.openssl()
+    return LockFreeKeystream(library) if library is not None else pytest.skip("Python's OpenSSL is out of reach")
 
 
 def test_the_standard_s_example(stream):
     """NIST SP 800-38A, F.5.5: the output blocks of AES-256 in counter mode."""
     key = bytes.fromhex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4")
     counter = int("f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff", 16)
-    found = stream.words(8, key, counter).numpy().tobytes().hex()
-    assert found == (
+    words = stream.words(8, key, counter).numpy().tobytes().hex()
+    assert words == (
         "0bdf7df1591716335e9a8b15c860c5025a6e699d536119065433863c8f657b94"
         "1bc12c9c01610d5d0d8bd6a3378eca622956e1c8693536b1bee99c73a31576b6"
     )
@@ -33,9 +33,9 @@ def test_the_standard_s_example(stream):
 def test_a_part_is_the_same_wherever_the_stream_was_before(stream, block):
     whole = PackagedKeystream().words(100, KEY, block).clone()
     for first, last in ((0, 100), (0, 10), (10, 60), (60, 61), (62, 100), (4, 8), (0, 0), (0, 2)):
-        found = stream.words(last - first, KEY, block + first // 2)
-        assert torch.equal(found, whole[first : first + len(found)])
-        assert len(found) == last - first + (last - first) % 2  # whole blocks
+        words = stream.words(last - first, KEY, block + first // 2)
+        assert torch.equal(words, whole[first : first + len(words)])
+        assert len(words) == last - first + (last - first) % 2  # whole blocks
     assert not torch.equal(stream.words(100, KEY[::-1], block), whole)
 
 

@@ -30,8 +30,8 @@ needs_compiler = pytest.mark.skipif(shutil.which(CC[0]) is None, reason="no C co
 
 @pytest.fixture
 def library():
-    found = normals.compiled_library()
-    return found if found is not None else pytest.skip("normals.c is not built")
+    library = normals.compiled_library()
+    return library if library is not None else pytest.skip("normals.c is not built")
 
 
 @pytest.fixture(params=["compiled", "torch"])
@@ -79,11 +79,11 @@ def test_where_there_is_a_compiler_the_library_is_built():
 def test_both_add_the_same_noise_to_the_last_bit(sources, count):
     value = 100 * torch.randn(count, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     compiled, plain = sources(4)
-    found, expected = value.clone(), value.clone()
+    noisy, expected = value.clone(), value.clone()
     for _ in range(2):
-        compiled.add_normals(found, ROUNDING)
+        compiled.add_normals(noisy, ROUNDING)
         plain.add_normals(expected, ROUNDING)
-        assert torch.equal(found, expected)
+        assert torch.equal(noisy, expected)
 
 
 def test_both_agree_where_pairs_are_left_open(sources, monkeypatch):
@@ -95,14 +95,14 @@ def test_both_agree_where_pairs_are_left_open(sources, monkeypatch):
         settle(pair, place, values, rounding)
 
     monkeypatch.setattr(source_module, "settle", recorded)
-    seen, found = [], []
+    seen, noisy = [], []
     for source in sources(1):
         values = torch.zeros(8_000_000, dtype=torch.float64)
         source.add_normals(values, ROUNDING)
         seen.append(set(settled))
-        found.append(values)
+        noisy.append(values)
         settled.clear()
-    assert torch.equal(*found)
+    assert torch.equal(*noisy)
     assert seen[0] == seen[1]
     assert 2 < len(seen[0]) < 40
 
@@ -167,17 +167,17 @@ def test_a_sum_in_doubt_is_left_open_and_its_value_untouched(arithmetic):
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_settling_is_exact_and_needs_both_words_and_the_place(count):
     pair = OpenPair(0, 0, 2**52 - 1, 2**40 + 3)
-    found = []
+    noisy = []
     for place in (b"a", b"a", b"b"):
         values = torch.full((count,), 0.5, dtype=torch.float64)
         settle(pair, place, values, ROUNDING)
         steps = values / ROUNDING.step
         assert torch.equal(steps, steps.round())
-        found.append(values)
-    assert torch.equal(found[0], found[1])
-    assert not torch.equal(found[0], found[2])
+        noisy.append(values)
+    assert torch.equal(noisy[0], noisy[1])
+    assert not torch.equal(noisy[0], noisy[2])
     # The radius of this word: u is below 2^-52, so it is at least 8.49.
-    reach = float((found[0] - 0.5).abs().max())
+    reach = float((noisy[0] - 0.5).abs().max())
     assert reach > 8.4 * ROUNDING.std * abs(math.cos(2 * math.pi * 2**-12)) or count == 1
 
 
@@ -211,10 +211,10 @@ def test_a_zero_has_no_sign(arithmetic):
     values = torch.full((CHUNK,), -ROUNDING.step / 4, dtype=torch.float64)
     zeros = 0
     for seed in range(8):
-        found = values.clone()
-        arithmetic.add(random_words(CHUNK, seed), found, ROUNDING)
-        zeros += int((found == 0).sum())
-        assert not bool(((found == 0) & found.signbit()).any())
+        noisy = values.clone()
+        arithmetic.add(random_words(CHUNK, seed), noisy, ROUNDING)
+        zeros += int((noisy == 0).sum())
+        assert not bool(((noisy == 0) & noisy.signbit()).any())
     assert zeros > 20
 
 
@@ -240,10 +240,10 @@ def built(folder, *flags, source=SOURCE):
 def test_older_processors_draw_the_same(library, tmp_path, widest):
     older = CompiledNormals(built(tmp_path, f"-DWIDEST={widest}"))
     words = random_words(10_000)
-    found, expected = torch.linspace(-9, 9, 20_000, dtype=torch.float64).view(2, -1)
-    expected.copy_(found)
-    assert older.add(words.clone(), found, ROUNDING) == CompiledNormals(library).add(words.clone(), expected, ROUNDING)
-    assert torch.equal(found, expected)
+    noisy, expected = torch.linspace(-9, 9, 20_000, dtype=torch.float64).view(2, -1)
+    expected.copy_(noisy)
+    assert older.add(words.clone(), noisy, ROUNDING) == CompiledNormals(library).add(words.clone(), expected, ROUNDING)
+    assert torch.equal(noisy, expected)
 
 
 @needs_compiler

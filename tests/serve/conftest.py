@@ -32,9 +32,9 @@ def start(run, tmp_path_factory):
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
         started.append(process)
         line = process.stdout.readline()
-        found = re.search(r"http://\S+:(\d+)", line)
-        assert found, f"{line}{errors.read()}"
-        return SimpleNamespace(process=process, port=int(found[1]), said=line, errors=errors)
+        address = re.search(r"http://\S+:(\d+)", line)
+        assert address, f"{line}{errors.read()}"
+        return SimpleNamespace(process=process, port=int(address[1]), said=line, errors=errors)
 
     yield start
     for process in started:

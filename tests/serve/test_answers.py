@@ -39,11 +39,11 @@ def test_existence_is_not_told(service):
 def test_answers_are_the_models(service, run):
     model = gv.load(run)
     for name, row in {"3": model.predict_proba([3])[0], "anna": model.fitted_.answers.of("anna").probabilities}.items():
-        found = service.ask(name, service.tokens.of_node(name))
-        check_headers(found)
-        assert np.float32(found.json()["probabilities"]) == pytest.approx(np.float32(row))
-        assert found.json()["prediction"] == found.json()["classes"][int(np.argmax(row))]
-        assert service.ask(name, service.tokens.of_node(name)).content == found.content
+        answer = service.ask(name, service.tokens.of_node(name))
+        check_headers(answer)
+        assert np.float32(answer.json()["probabilities"]) == pytest.approx(np.float32(row))
+        assert answer.json()["prediction"] == answer.json()["classes"][int(np.argmax(row))]
+        assert service.ask(name, service.tokens.of_node(name)).content == answer.content
 
 
 @pytest.mark.parametrize("header", ["", "Bearer", "Basic {}", "{}", "Bearer {} {}", "Bearer {}x", "Bearer é"])

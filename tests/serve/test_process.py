@@ -25,10 +25,10 @@ def call(*words):
 
 
 def error(*words):
-    found = call(*words)
-    assert isinstance(found.exception, gv.GraphveilError), found.output
-    assert "\n" not in str(found.exception)
-    return str(found.exception)
+    done = call(*words)
+    assert isinstance(done.exception, gv.GraphveilError), done.output
+    assert "\n" not in str(done.exception)
+    return str(done.exception)
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_the_secret_is_part_of_the_run(tmp_path):
     os.chmod(path, 0o600)
     path.write_bytes(b"x" * 32)
     assert "it was changed" in error("serve", folder, "--port", 0)
-    assert ["token_secret" in found and "--renew" in found for found in problems(folder)] == [True]
+    assert ["token_secret" in problem and "--renew" in problem for problem in problems(folder)] == [True]
     assert call("tokens", folder, "--nodes", "3", "--renew").exit_code == 0
     assert list(problems(folder)) == []
 

@@ -100,24 +100,24 @@ def test_oversized_heads(service):
 def test_path_tricks(service, path):
     token = service.tokens.of_node("3")
     for head in (request("3", token, path), f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode()):
-        found = service.raw(head)
-        assert found.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400", b"HTTP/1.1 405")), found
-        assert found.endswith(b'"}\n')
+        answer = service.raw(head)
+        assert answer.startswith((b"HTTP/1.1 404", b"HTTP/1.1 400", b"HTTP/1.1 405")), answer
+        assert answer.endswith(b'"}\n')
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "HEAD"])
 def test_other_methods(service, method):
-    found = service.client.request(method, f"{service.url}/v1/prediction")
-    assert found.status_code == 405
-    assert found.headers["allow"] == "POST"
+    answer = service.client.request(method, f"{service.url}/v1/prediction")
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
 
 
 @pytest.mark.parametrize("name", NOT_HTTP)
 def test_what_is_not_http(service, name):
-    found = service.raw(NOT_HTTP[name])
-    assert found.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404")), found
-    assert b"application/json" in found
-    assert b'{"detail": ' in found
+    answer = service.raw(NOT_HTTP[name])
+    assert answer.startswith((b"HTTP/1.1 400", b"HTTP/1.1 404")), answer
+    assert b"application/json" in answer
+    assert b'{"detail": ' in answer
 
 
 def test_an_error_inside_says_nothing_about_itself(monkeypatch, caplog):
@@ -150,11 +150,11 @@ def test_nodes_are_looked_up_for_right_tokens_only(thread, monkeypatch):
 
 def until_closed(connection):
     """What comes until the service closes the connection; a service that waits for ever is a TimeoutError."""
-    found = b""
+    received = b""
     with suppress(ConnectionError):
         while part := connection.recv(65536):
-            found += part
-    return found
+            received += part
+    return received
 
 
 def test_slow_requests_end(thread, monkeypatch):
@@ -194,9 +194,9 @@ def test_too_many_connections_are_told_to_wait(thread, monkeypatch):
     for connection in held:
         connection.sendall(b"GET /health HTTP/1.1\r\n\r\n")
         assert receive(connection).startswith(b"HTTP/1.1 200")
-    found = thread.get("/health")
-    check_refusal(found, 503)
-    assert found.headers["retry-after"] == "1"
+    answer = thread.get("/health")
+    check_refusal(answer, 503)
+    assert answer.headers["retry-after"] == "1"
     for connection in held:
         connection.close()
     time.sleep(0.1)

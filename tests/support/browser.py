@@ -40,9 +40,9 @@ class Browser:
 
     def __init__(self, profile):
         browser, driver = programs()
-        with socket.socket() as found:
-            found.bind(("127.0.0.1", 0))
-            port = found.getsockname()[1]
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
         self._root = f"http://127.0.0.1:{port}"
         # Debian's launcher prints shell warnings that are no concern of a test.
         self._driver = subprocess.Popen(
@@ -52,8 +52,8 @@ class Browser:
         wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"}}
         self._session = ""
         self._wait()
-        found = self._ask("/session", {"capabilities": {"alwaysMatch": wanted}})
-        self._session = f"/session/{found['sessionId']}"
+        session = self._ask("/session", {"capabilities": {"alwaysMatch": wanted}})
+        self._session = f"/session/{session['sessionId']}"
 
     def open(self, path, **look):
         self.visit(f"file://{path}", **look)

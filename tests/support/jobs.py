@@ -37,13 +37,13 @@ def together(processes: int, work: Callable[..., Any], *args: Any) -> list[Any]:
             member.start()
         for _, send in pipes:
             send.close()
-        found = [receive.recv() if receive.poll(120) else ("no answer", None) for receive, _ in pipes]
+        outcomes = [receive.recv() if receive.poll(120) else ("no answer", None) for receive, _ in pipes]
         for member in members:
             member.join(20)
             member.kill()
-    for error, _ in found:
+    for error, _ in outcomes:
         assert error is None, error
-    return [value for _, value in found]
+    return [value for _, value in outcomes]
 
 
 @cache

@@ -53,11 +53,11 @@ class Service:
 
 def receive(connection):
     """One answer, or what there is of it when the connection ends."""
-    found = b""
+    received = b""
     with suppress(OSError):
-        while not is_complete(found) and (part := connection.recv(65536)):
-            found += part
-    return found
+        while not is_complete(received) and (part := connection.recv(65536)):
+            received += part
+    return received
 
 
 def bearer(token):
@@ -99,9 +99,9 @@ def check_nobody_gets_anothers(service):
     """Every token opens its own node, and no token anything else."""
     tokens = {name: service.tokens.of_node(name) for name in service.known}
     for name, token in tokens.items():
-        found = service.ask(name, token)
-        assert found.status_code == 200, found.text
-        assert found.json()["node"] == name
+        answer = service.ask(name, token)
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["node"] == name
     tokens["operator"] = service.tokens.of_operator()
     for owner, token in tokens.items():
         for name in service.known:

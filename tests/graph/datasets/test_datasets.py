@@ -44,8 +44,8 @@ OTHERS = {
 @pytest.mark.parametrize("name", OTHERS)
 def test_the_other_graphs(data_root: Path, name: str) -> None:
     graph = load(name, data_root)
-    found = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes, graph.directed)
-    assert found == OTHERS[name]
+    counts = (graph.num_nodes, graph.num_edges, graph.num_features, graph.num_classes, graph.directed)
+    assert counts == OTHERS[name]
 
 
 @pytest.mark.slow

@@ -277,9 +277,9 @@ def test_a_numeric_column_with_a_few_words_is_refused(tmp_path: Path) -> None:
     path = mixed(tmp_path / "g", "income", cells)
     with pytest.raises(InvalidInput, match=r"nodes.csv, row 17, column 'income' = 'n/a': is not a number.*declare"):
         read_graph(path)
-    found = read_graph(mixed(tmp_path / "text", "grade", ["1", "2", "a", "b", "c"])).counts
-    assert found is not None
-    assert found.columns[0].kind == "categorical"
+    counts = read_graph(mixed(tmp_path / "text", "grade", ["1", "2", "a", "b", "c"])).counts
+    assert counts is not None
+    assert counts.columns[0].kind == "categorical"
     with pytest.raises(InvalidInput, match=r"row 3, column 'grade' = 'a'"):
         read_graph(mixed(tmp_path / "half", "grade", ["1", "2", "a", "b"]))
 
