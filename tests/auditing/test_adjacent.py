@@ -3,6 +3,7 @@ import pytest
 
 import graphveil as gv
 from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.errors import InvalidInput
 from support.audits import GRAPH
 
 
@@ -32,3 +33,34 @@ def test_pairs_are_adjacent(level):
         assert (columns == pair.own).sum() <= level.k
     else:
         assert max(A.sum(0).max(), B.sum(0).max()) <= level.max_degree
+
+
+def test_the_replaced_node_has_long_features_that_change_their_sign():
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), gv.KNeighbor(2), seed=3)
+    before, after = (graph.features[pair.own] for graph in (pair.before, pair.after))
+    assert bool(pair.before.train_mask[pair.own])
+    assert (before == -after).all()
+    assert float(before.norm()) > 10 * float(pair.before.features[pair.others].norm(dim=1).mean())
+
+
+def test_a_validation_node_changes_its_label_and_nothing_else():
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), gv.KNeighbor(2), seed=3, validation=True)
+    assert pair.before.val_mask.nonzero().tolist() == pair.after.val_mask.nonzero().tolist() == [[pair.own]]
+    assert (pair.before.labels != pair.after.labels).nonzero().tolist() == [[pair.own]]
+    assert (pair.before.features == pair.after.features).all()
+    assert abs(pair.before.to_scipy() - pair.after.to_scipy()).nnz == 0
+
+
+def test_a_part_has_few_nodes_and_few_links():
+    part = small_part(GRAPH, 40, 0, most_links=3)
+    assert part.num_nodes == 40
+    degrees = part.to_scipy().sum(0)
+    assert degrees.max() == 3
+    assert degrees.mean() > 1.5, "it is grown along links"
+    assert int(part.train_mask.sum()) > 5
+    assert small_part(part, 60, 0, most_links=3).num_nodes == 40
+
+
+def test_where_nothing_is_protected_no_graphs_are_adjacent():
+    with pytest.raises(InvalidInput, match="level"):
+        adjacent_graphs(GRAPH, gv.Public(), seed=0)

@@ -1,5 +1,6 @@
 """Recorded fits, and replays of them on other graphs."""
 
+import math
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from graphveil.auditing.recording import (
     replayed_fit,
 )
 from graphveil.execution import Ledger
+from graphveil.privacy.mechanisms import Responses
 from support.audits import GRAPH, maker
 
 LEVEL = gv.KNeighbor(1)
@@ -82,3 +84,33 @@ def test_a_replay_follows_the_recorded_branch(outcome):
     assert set(same.used) == set(other.used) == set(recorder.used)
     assert np.isfinite(log_likelihood_ratio(recorder, same, other, pair.own))
     assert log_likelihood_ratio(recorder, same, same, pair.own) == 0
+
+
+@pytest.mark.parametrize("level", [gv.Edge("undirected"), gv.KNeighbor(2)], ids=str)
+def test_the_ratio_is_that_of_the_densities(level):
+    """Normal densities of every draw, and probabilities of responses, in the rows that the adversary sees."""
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), level, seed=3)
+    make = maker("dpdgc", level, table="labels")
+    recorder, _ = recorded_fit(make, pair.after, seed=5)
+    heads, tails = (replayed_fit(make, graph, recorder, pair.own) for graph in (pair.after, pair.before))
+    seen = torch.from_numpy(pair.others)
+
+    def log_density(given):
+        total = 0.0
+        for entry, value in zip(recorder.entries, given, strict=True):
+            mechanism = recorder.plan[entry.name]
+            got = entry.got
+            if isinstance(mechanism, Responses):
+                right = math.exp(mechanism.epsilon) / (math.exp(mechanism.epsilon) + mechanism.classes - 1)
+                wrong = (1 - right) / (mechanism.classes - 1)
+                total += float(torch.where(got == value, math.log(right), math.log(wrong)).sum())
+                continue
+            if mechanism.role == "release" and pair.own is not None:
+                got, value = got[seen], value[seen]
+            normal = torch.distributions.Normal(value.double(), mechanism.noise)
+            total += float(normal.log_prob(got.double()).sum())
+        return total
+
+    expected = log_density(heads.given) - log_density(tails.given)
+    assert abs(expected) > 0.01
+    assert log_likelihood_ratio(recorder, heads, tails, pair.own) == pytest.approx(expected, rel=1e-6)

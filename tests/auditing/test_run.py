@@ -43,3 +43,16 @@ def test_wrong_names_are_refused():
         audit("gap", twin="published")
     with pytest.raises(InvalidInput, match="does not apply"):
         audit("mlp", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["release"])
+
+
+def test_where_nothing_is_spent_the_claim_is_zero():
+    report = audit("mlp", gv.Edge("undirected"), 4.0, graph=GRAPH, attacks=["links"], steps=3, seed=1)
+    assert (report.claimed_epsilon, report.certified_epsilon, report.lower_bound) == (0.0, 0.0, 0.0)
+
+
+def test_attacks_that_were_asked_for_and_do_not_apply_are_named():
+    asked = audit(
+        "mlp", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["gradient", "response"], trials=200, steps=3, seed=1
+    )
+    assert asked.skipped == ("response: mlp has no such mechanism here",)
+    assert "not run: response" in str(asked)

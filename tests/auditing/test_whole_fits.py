@@ -9,8 +9,10 @@ import pytest
 import graphveil as gv
 from graphveil.auditing import audit
 from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.bounds import Scores, toss
 from graphveil.auditing.recording import ledger_with_choice
-from graphveil.auditing.whole_fits import one_run_p_value, one_run_scores, run_trials
+from graphveil.auditing.whole_fits import one_run_bound, one_run_p_value, one_run_scores, run_trials
+from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
 from support.audits import GRAPH, maker
@@ -108,3 +110,23 @@ def test_one_run_reads_the_release_where_the_graph_is_read():
     }
     assert scores[True].auc > 0.8
     assert not scores[False].values.any()
+
+
+def test_the_bound_of_one_run_grows_with_the_canaries():
+    """Every guess is right: the bound is the epsilon at which that has probability 5 %."""
+    bounds = []
+    for count in (200, 2000):
+        coins = toss(count, np.random.default_rng(0))
+        bound = one_run_bound(Scores(coins, np.where(coins, 1.0, -1.0)), 0.0, 0.95)
+        held_out = bound.trials
+        assert held_out == count - int(0.3 * count)
+        assert (bound.true_positive_rate, bound.false_positive_rate) == (1.0, 0.0)
+        guesses = max(1, int(bound.threshold * held_out))
+        assert one_run_p_value(held_out, guesses, guesses, bound.epsilon, 0.0) == pytest.approx(0.05, rel=1e-6)
+        bounds.append(bound.epsilon)
+    assert 2 < bounds[0] < bounds[1]
+
+
+def test_one_run_needs_room_for_its_canaries():
+    with pytest.raises(InvalidInput, match="room for"):
+        one_run_scores(maker("dpdgc", gv.KNeighbor(20)), GRAPH, gv.KNeighbor(20), 1)

@@ -75,3 +75,17 @@ def test_the_attack_on_arithmetic(tmp_path):
     data = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert data["arithmetic"][0]["claimed_sensitivity"] == 1
     assert "edges" in data["picture"]
+
+
+def test_options_of_the_level_replace_those_of_the_twin():
+    words = ["--twin", "halved-noise", "--attack", "gradient", "--trials", 300, "--steps", 3, "--seed", 1, "--json"]
+    levels = {
+        (): {"name": "k-neighbor", "k": 1},
+        ("--k", 2): {"name": "k-neighbor", "k": 2},
+        ("--unit", "undirected"): {"name": "edge", "unit": "undirected"},
+        ("--level", "node"): {"name": "node", "max_degree": 25},
+        ("--level", "node", "--max-degree", 30): {"name": "node", "max_degree": 30},
+    }
+    for more, expected in levels.items():
+        level = json.loads(call("audit", *words, *more).stdout)["level"]
+        assert {name: level[name] for name in expected} == expected

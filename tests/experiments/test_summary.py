@@ -57,3 +57,4 @@ def test_the_same_on_a_terminal(folder):
     assert "~" in text
     assert "(59.98 ± 0.81)" in text
     assert "<sub>" not in text
+    assert text.count("N_1, epsilon = 16") == 1, "a level stands beside its first row"

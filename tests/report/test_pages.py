@@ -9,7 +9,7 @@ import pytest
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef
 from graphveil.report import evaluate, write_report
-from support.results import write_results
+from support.results import certificate_of, write_results
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)>"$\\frac{&amp;\x00\n_|'
 
@@ -47,6 +47,7 @@ def test_the_table_in_the_form_of_the_paper(results_folder):
     assert "released without noise" in text
     assert "1 failed, 1 not run yet" in text
     assert "Oops: a &lt; b" in text
+    assert re.search(r"cora · N_1, epsilon = 16 · gap <span>50\.50 %, 2 seeds, certified epsilon 16 at delta", text)
     assert "graphveil bench table2 --seeds 2" in text
     assert "torch 2.13.0" in text
     images = [attributes for tag, attributes in page.tags if tag == "svg"]
@@ -129,6 +130,13 @@ def test_the_page_of_a_run(run_folder):
     assert "50.00 %" in text
     assert "What is NOT protected" in text
     assert "share of the budget" in text
+    shares = certificate_of(True).plan().shares()
+    assert re.findall(r"<td>(\d+ %|–)<", text) == [
+        f"{100 * share:.0f} %" if share else "–" for share in shares.values()
+    ]
+    assert [float(width) for width in re.findall(r'style="width:([\d.]+)%"', text)] == [
+        pytest.approx(100 * share, abs=0.1) for share in shares.values() if share
+    ]
     assert "Confusion matrix" in text
     assert "<b>" not in text
     assert "&lt;b&gt;" in text

@@ -17,7 +17,10 @@ def test_markdown(results_folder):
 
 
 def test_a_run_in_other_formats(run_folder):
-    assert "## Confusion matrix" in write_report(run_folder, "markdown")[0].read_text()
+    text = write_report(run_folder, "markdown")[0].read_text()
+    assert "## Confusion matrix" in text
+    assert "- test accuracy: 50.00 %" in text
+    assert "validation accuracy" not in text
     assert [path.name for path in write_report(run_folder, "png")] == ["calibration.png"]
 
 
@@ -55,3 +58,10 @@ def test_a_report_that_cannot_be_written_leaves_the_old_one(results_folder, monk
         write_report(results_folder)
     assert path.read_text() == before
     assert {p.name for p in results_folder.iterdir()} == {"calls.jsonl", "runs.jsonl", "report.html"}
+
+
+def test_a_folder_is_not_replaced_by_a_file(results_folder, tmp_path):
+    (tmp_path / "report.html").mkdir()
+    with pytest.raises(InvalidInput, match="is a folder"):
+        write_report(results_folder)
+    assert not list(tmp_path.glob(".report-*"))

@@ -82,6 +82,10 @@ class Case:
             return Ledger(plan, source)
         return self.twin.make_ledger(self.twin.executed(plan), source)
 
+    def target(self) -> arithmetic.Target:
+        """What the attack on arithmetic attacks."""
+        return arithmetic.Target(self.cls, self.level, self.epsilon, self.options, self.make_ledger)
+
     def small(self, seed: int) -> Case:
         """The same method on a part of the graph that is small enough for many fits, with few steps."""
         level, options = self.level, _CHEAP | dict(self.twin.options if self.twin else ())
@@ -169,9 +173,8 @@ def audit(
             leaks += _leaks(case, name, int(rng.integers(2**52)))
     movements: list[Movement] = []
     if "arithmetic" in (attacks or USUAL):
-        target = arithmetic.Target(case.cls, case.level, case.epsilon, case.options, case.make_ledger)
         pairs = trials or 0 if alone else 0
-        movements = arithmetic.attack(target, int(rng.integers(2**31)), pairs=pairs, scale=scale)
+        movements = arithmetic.attack(case.target(), int(rng.integers(2**31)), pairs=pairs, scale=scale)
         if not movements:
             skipped.append(f"arithmetic: {case.cls.method} releases nothing here")
     if attacks and not findings and not leaks and not movements:

@@ -213,12 +213,16 @@ def _train(
         kept.discard()
     if as_json:
         typer.echo(json.dumps(result, indent=2))
-        return
+    else:
+        _show(data, result, str(certificate), out)
+
+
+def _show(data: Graph, result: dict[str, Any], certificate: str, out: Path | None) -> None:
     if data.counts is not None:
         typer.echo(str(data.counts))
     typer.echo(f"{data!r}")
     show_accuracies(result)
-    typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
+    typer.echo(f"trained in {result['seconds']:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
     if out is not None:
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")
         typer.echo(f"the model: {out}/public may be published, {out}/owner may not (public/model_card.md)")
