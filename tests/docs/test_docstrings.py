@@ -7,8 +7,8 @@ import re
 import pytest
 
 import graphveil as gv
-from graphveil import accounting
-from graphveil.auditing import audit
+from graphveil import accounting, auditing, experiments, report
+from graphveil.auditing.verify import Verification, check_certificate, verify
 from graphveil.methods import METHODS
 from graphveil.methods.spending import make_plan
 
@@ -17,7 +17,7 @@ GRAPH = ("from_edge_index", "from_pyg", "from_scipy", "from_networkx", "with_spl
 FUNCTIONS = [
     *(getattr(gv.DPDGC, name) for name in MODEL),
     *(getattr(gv.Graph, name) for name in GRAPH),
-    *(gv.load, gv.read_graph, gv.write_graph, gv.load_dataset, audit, make_plan),
+    *(gv.load, gv.read_graph, gv.write_graph, gv.load_dataset, gv.audit, make_plan),
     *(accounting.compose, accounting.calibrate),
     *(accounting.gaussian_delta, accounting.gaussian_epsilon, accounting.gaussian_mu),
     *(accounting.Composition.epsilon, accounting.Composition.delta, accounting.Composition.rdp_epsilon),
@@ -25,6 +25,15 @@ FUNCTIONS = [
 ]
 VALUES = [gv.Edge, gv.KNeighbor, gv.Node, gv.PublicFacts, gv.Plan, gv.Certificate]
 VALUES += [accounting.Gaussian, accounting.SampledGaussian, accounting.RandomizedResponse]
+
+EXPORTED = [getattr(package, name) for package in (auditing, experiments, report) for name in package.__all__]
+OWN = [*(thing for thing in EXPORTED if inspect.isfunction(thing)), verify, check_certificate]
+FUNCTIONS += [function for function in OWN if function not in FUNCTIONS]
+VALUES += [thing for thing in EXPORTED if dataclasses.is_dataclass(thing) and isinstance(thing, type)]
+VALUES += [Verification]
+# What says how much was spent, or how much was spent at least.
+GUARANTEES = [gv.audit, auditing.AuditReport, auditing.lower_bound, auditing.threshold_bound, auditing.gaussian_bound]
+GUARANTEES += [auditing.one_run_bound, verify]
 
 
 def explained(text: str) -> set[str]:
@@ -54,3 +63,15 @@ def test_functions_explain_their_arguments(function):
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)
 def test_values_explain_their_fields(cls):
     assert explained(cls.__doc__) == {field.name for field in dataclasses.fields(cls)}
+
+
+@pytest.mark.parametrize("function", OWN, ids=lambda function: function.__qualname__)
+def test_functions_say_what_they_return(function):
+    assert "\nReturns:\n    " in inspect.getdoc(function)
+    raises = "raise InvalidInput" in inspect.getsource(function)
+    assert not raises or "\nRaises:\n    " in inspect.getdoc(function)
+
+
+@pytest.mark.parametrize("thing", GUARANTEES, ids=lambda thing: thing.__qualname__)
+def test_what_is_about_privacy_states_its_guarantee(thing):
+    assert "\nFormal guarantee: " in inspect.getdoc(thing)

@@ -189,7 +189,19 @@ def threshold_bound(scores: Scores, delta: float, confidence: float) -> Bound:
     """Clopper-Pearson on one threshold: epsilon >= log((TPR - delta) / FPR), or the same with the roles exchanged.
 
     Jagielski, Ullman and Oprea 2020 (arXiv:2006.07709), section 4; the threshold is chosen on separate trials.
-    Arguments, errors and guarantee are those of `lower_bound` without a claim.
+
+    Args:
+        scores: The trials.
+        delta: The delta at which epsilon is bounded.
+        confidence: Of the bound.
+
+    Returns:
+        The bound.
+
+    Raises:
+        InvalidInput: As in `lower_bound`.
+
+    Formal guarantee: that of `lower_bound` without a claim.
     """
     return lower_bound(scores, delta, confidence)
 
@@ -198,8 +210,20 @@ def gaussian_bound(scores: Scores, delta: float, confidence: float) -> Bound:
     """A lower bound on mu at one threshold, converted to epsilon at delta.
 
     A mu-Gaussian mechanism satisfies Phi^-1(TPR) - Phi^-1(FPR) <= mu for every test (Dong, Roth and Su 2022,
-    definition 4); Nasr et al. 2023 (arXiv:2302.07956), section 4, audit with it. Arguments, errors and guarantee are
-    those of `lower_bound` with a Gaussian claim.
+    definition 4); Nasr et al. 2023 (arXiv:2302.07956), section 4, audit with it.
+
+    Args:
+        scores: The trials.
+        delta: The delta at which epsilon is bounded.
+        confidence: Of the bound.
+
+    Returns:
+        The bound.
+
+    Raises:
+        InvalidInput: As in `lower_bound`.
+
+    Formal guarantee: that of `lower_bound` with a Gaussian claim.
     """
     chosen, rest = selection_and_rest(scores)
     _, test = _select(chosen, delta, confidence, "gaussian")

@@ -127,7 +127,8 @@ def audit(
         epsilon: The claim; by default 4.
         graph: The graph that is attacked; by default a built-in cSBM graph.
         delta: As in the estimators.
-        attacks: Some of `ATTACKS`; by default all of `USUAL` that apply.
+        attacks: Some of "release", "table", "gradient", "response", "joint", "one-run", "end-to-end", "links",
+            "membership" and "arithmetic" (docs/audit.md). By default all that apply, except "arithmetic".
         twin: A broken variant of the method (`graphveil.auditing.twins`), or its name. It must be reported as violated.
         trials: The number of canaries of each attack on a mechanism. For the attack "arithmetic" alone, the number of
             random pairs of graphs beside those that it builds.
