@@ -33,17 +33,17 @@ def repeated(root):
         for start in range(len(lines) - LENGTH + 1):
             window = lines[start : start + LENGTH]
             places[tuple(line for _, line in window)].append((path.relative_to(root).as_posix(), window[0][0]))
-    found = defaultdict(list)
+    shared = defaultdict(list)
     for at in places.values():
         if len(at) > 1:
-            found[tuple(module for module, _ in at)].append(" = ".join(f"{module}:{line}" for module, line in at))
-    return dict(found)
+            shared[tuple(module for module, _ in at)].append(" = ".join(f"{module}:{line}" for module, line in at))
+    return dict(shared)
 
 
 def test_no_lines_are_repeated():
-    found = repeated(ROOT)
-    assert {modules: at for modules, at in found.items() if modules not in ALLOWED} == {}, "make one of the two"
-    assert set(ALLOWED) <= set(found), "these are gone: remove them from the list"
+    shared = repeated(ROOT)
+    assert {modules: at for modules, at in shared.items() if modules not in ALLOWED} == {}, "make one of the two"
+    assert set(ALLOWED) <= set(shared), "these are gone: remove them from the list"
 
 
 def test_a_copy_is_seen(tmp_path):

@@ -34,33 +34,33 @@ def target(method, level, **options):
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
 def test_sums_move_within_their_sensitivity(method, level):
-    found = attack(target(method, level), 1, scale=0.05)
-    assert found
-    assert [movement for movement in found if movement.verdict == "violated"] == []
+    movements = attack(target(method, level), 1, scale=0.05)
+    assert movements
+    assert [movement for movement in movements if movement.verdict == "violated"] == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("method", "level"), [CASES[0], CASES[8]], ids=str)
 def test_random_pairs_move_within_their_sensitivity(method, level):
-    found = search(target(method, level), 20, 1)
-    assert [movement for movement in found if movement.verdict == "violated"] == []
+    movements = search(target(method, level), 20, 1)
+    assert [movement for movement in movements if movement.verdict == "violated"] == []
 
 
 @pytest.mark.slow
 def test_a_hub_at_a_power_of_two():
     """The graph of docs/audit.md: in float32 one link moves the sum by 4.861."""
     aimed = target("auto", gv.Edge("undirected"))
-    found = list(hub_movements(aimed, aimed.shape(False, NODES), 1, families=("powers of two",)))
-    assert found[-1].nodes == 44_199
-    assert max(movement.ratio for movement in found) <= 1 + 1e-9
+    movements = list(hub_movements(aimed, aimed.shape(False, NODES), 1, families=("powers of two",)))
+    assert movements[-1].nodes == 44_199
+    assert max(movement.ratio for movement in movements) <= 1 + 1e-9
 
 
 def test_one_graph_has_one_sum():
     """Whatever the threads, the blocks of rows and the order of the nodes."""
     aimed = target("gap", gv.KNeighbor(1))
-    found = {(each.family, each.mechanism): each.moved for each in same_graph(aimed, 1, 0.05)}
-    assert {family for family, _ in found} == {"other blocks", "other order"}
-    assert set(found.values()) == {0.0}
+    moved = {(each.family, each.mechanism): each.moved for each in same_graph(aimed, 1, 0.05)}
+    assert {family for family, _ in moved} == {"other blocks", "other order"}
+    assert set(moved.values()) == {0.0}
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
     report = audit(method, LEVEL, 4.0, twin=CENTRED, attacks=["arithmetic"], scale=0.01, seed=1, **options)
     assert report.verdict == "violated"
     assert report.method == method
-    found = {movement.mechanism: movement for movement in report.movements if movement.family == "cancelling"}
-    assert found["features"].verdict == "violated"
-    assert found["features"].ratio > 1.2
+    movements = {movement.mechanism: movement for movement in report.movements if movement.family == "cancelling"}
+    assert movements["features"].verdict == "violated"
+    assert movements["features"].ratio > 1.2
     assert "VIOLATED" in str(report)
     data = json.loads(report.to_json())
     assert {"mechanism", "family", "claimed_sensitivity", "moved", "ratio", "verdict"} <= set(data["arithmetic"][0])
@@ -117,8 +117,8 @@ def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
 
 @pytest.mark.slow
 def test_a_branch_that_is_not_taken_is_attacked_too():
-    found = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
-    assert {"features", "choice", "labels", "release", "head", "more features", "neighbors"} <= found
+    mechanisms = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
+    assert {"features", "choice", "labels", "release", "head", "more features", "neighbors"} <= mechanisms
 
 
 def test_where_nothing_is_released_nothing_is_attacked():
@@ -131,5 +131,5 @@ def test_where_nothing_is_released_nothing_is_attacked():
 
 @pytest.mark.parametrize("level", [gv.Edge("undirected"), gv.Edge("directed")], ids=str)
 def test_randomised_edges_change_as_many_bits_as_claimed(level):
-    (found,) = attack(target("randedge", level), 1)
-    assert found.moved == found.claimed == 1
+    (movement,) = attack(target("randedge", level), 1)
+    assert movement.moved == movement.claimed == 1

@@ -78,9 +78,9 @@ def test_claim_bound_agrees_with_the_gaussian_one_and_is_sharp_for_mixed_claims(
 
 def test_perfect_separation_is_limited_by_the_number_of_trials_alone():
     coins = toss(2000, np.random.default_rng(0))
-    found = threshold_bound(Scores(coins, coins.astype(float)), DELTA, 0.95)
+    bound = threshold_bound(Scores(coins, coins.astype(float)), DELTA, 0.95)
     held_out = 0.7 * 2000 / 2
-    assert found.epsilon == pytest.approx(math.log(held_out / -math.log(0.025)), abs=0.15)
+    assert bound.epsilon == pytest.approx(math.log(held_out / -math.log(0.025)), abs=0.15)
     assert gaussian_bound(Scores(coins, coins.astype(float)), DELTA, 0.95).epsilon > 15
 
 
@@ -103,8 +103,8 @@ def test_scores_are_checked():
 
 def test_a_bound_above_the_claim_means_more_noise_was_promised():
     mu = gaussian_mu(4.0, 1e-5)
-    found = gaussian_bound(gaussian_scores(2 * mu, 20_000, 0), 1e-5, 0.99).epsilon
-    assert 4.0 < found <= gaussian_epsilon(2 * mu, 1e-5)
+    bound = gaussian_bound(gaussian_scores(2 * mu, 20_000, 0), 1e-5, 0.99).epsilon
+    assert 4.0 < bound <= gaussian_epsilon(2 * mu, 1e-5)
 
 
 def test_a_branch_with_too_little_noise_is_seen_by_the_whole_claim():

@@ -16,8 +16,8 @@ from support.audits import CASES, DIRECTED, FACTS, subject_of
 def test_all_mechanisms_together_reach_four_fifths_of_the_claim(method, level, options):
     subject = subject_of(method, level, options)
     scores = attack_mechanisms(subject, subject.charged(), 40_000, seed=1)
-    found = lower_bound(scores, 1e-5, 0.95, subject.claim()).epsilon
-    assert 3.2 <= found <= 4.0
+    bound = lower_bound(scores, 1e-5, 0.95, subject.claim()).epsilon
+    assert 3.2 <= bound <= 4.0
 
 
 def test_the_release_of_z_with_the_whole_budget():

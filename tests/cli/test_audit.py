@@ -17,10 +17,10 @@ def call(*words):
 
 
 def test_audit_prints_json():
-    found = call("audit", "--method", "dpdgc", "--level", "k-neighbor", "--k", 1, "--epsilon", 4, "--seed", 1,
+    done = call("audit", "--method", "dpdgc", "--level", "k-neighbor", "--k", 1, "--epsilon", 4, "--seed", 1,
                  "--attack", "release", "--attack", "joint", "--trials", 20000, "--steps", 10, "--json")  # fmt: skip
-    assert found.exit_code == 0, found.output
-    data = json.loads(found.stdout)
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout)
     assert data["claimed_epsilon"] == 4.0
     assert 3.0 < data["lower_bound"] <= 4.0
     assert data["confidence"] == 0.95
@@ -30,10 +30,10 @@ def test_audit_prints_json():
 
 def test_audit_of_a_twin_ends_with_code_1_and_leaves_files(tmp_path):
     out = tmp_path / "audit"
-    found = call("audit", "--twin", "halved-noise", "--attack", "joint", "--trials", 5000, "--steps", 5, "--seed", 1,
+    done = call("audit", "--twin", "halved-noise", "--attack", "joint", "--trials", 5000, "--steps", 5, "--seed", 1,
                  "--out", out)  # fmt: skip
-    assert found.exit_code == 1
-    assert "VIOLATED" in found.stdout
+    assert done.exit_code == 1
+    assert "VIOLATED" in done.stdout
     data = json.loads((out / "audit.json").read_text())
     assert data["verdict"] == "violated"
     assert "verdict violated" in data["picture"]
@@ -44,9 +44,9 @@ def test_audit_of_ones_own_graph(tmp_path):
     write_graph(csbm(0.5, n=200, f=6, d=4, seed=2), tmp_path / "mine.npz")
     # With a seed: at 95 % one sound run in twenty is called violated.
     words = ("--method", "mlp", "--attack", "gradient", "--trials", 500, "--seed", 1, "--json")
-    found = call("audit", tmp_path / "mine.npz", *words)
-    assert found.exit_code == 0, found.output
-    assert json.loads(found.stdout)["delta"] == 1e-4
+    done = call("audit", tmp_path / "mine.npz", *words)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["delta"] == 1e-4
 
 
 @pytest.mark.parametrize(
@@ -68,10 +68,10 @@ def test_bad_words_are_refused(words):
 
 def test_the_attack_on_arithmetic(tmp_path):
     words = ["audit", "--attack", "arithmetic", "--method", "randedge", "--level", "edge", "--seed", "1"]
-    found = RUNNER.invoke(app, [*words, "--out", str(tmp_path / "audit")])
-    assert found.exit_code == 0, found.output
-    assert "CONSISTENT" in found.stdout
-    assert "epsilon is at least" not in found.stdout
+    done = RUNNER.invoke(app, [*words, "--out", str(tmp_path / "audit")])
+    assert done.exit_code == 0, done.output
+    assert "CONSISTENT" in done.stdout
+    assert "epsilon is at least" not in done.stdout
     data = json.loads((tmp_path / "audit" / "audit.json").read_text())
     assert data["arithmetic"][0]["claimed_sensitivity"] == 1
     assert "edges" in data["picture"]

@@ -35,9 +35,15 @@ def call(spec_path):
 def test_an_experiment_of_ones_own(call, spec_path):
     done = call(str(spec_path), "--seeds", "1", "--levels", "N_1", "--methods", "mlp", "--json")
     assert done.exit_code == 0
-    found = json.loads(done.stdout)
-    assert (found["experiment"], found["runs"], found["done"], found["failed"], found["new"]) == ("small", 1, 1, 0, 1)
-    assert found["tables"][0]["columns"] == ["tiny"]
+    printed = json.loads(done.stdout)
+    assert (printed["experiment"], printed["runs"], printed["done"], printed["failed"], printed["new"]) == (
+        "small",
+        1,
+        1,
+        0,
+        1,
+    )
+    assert printed["tables"][0]["columns"] == ["tiny"]
     assert "[1/1] tiny mlp N_1 epsilon 8 seed 0: " in done.stderr
     again = call(str(spec_path), "--seeds", "1", "--levels", "N_1", "--methods", "mlp")
     assert again.exit_code == 0

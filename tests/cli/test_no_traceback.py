@@ -223,10 +223,10 @@ def test_the_environment_of_a_job(refused, monkeypatch, change, message):
     ids=lambda options: next(iter(options)),
 )
 def test_in_python(options):
-    with pytest.raises(gv.InvalidInput, match=next(iter(options))) as found:
+    with pytest.raises(gv.InvalidInput, match=next(iter(options))) as raised:
         fitted("dpdgc", **options)
-    assert "\n" not in str(found.value)
-    assert len(str(found.value)) < 1000
+    assert "\n" not in str(raised.value)
+    assert len(str(raised.value)) < 1000
 
 
 def test_in_python_too():

@@ -7,16 +7,16 @@ SIZES = ["--nodes", "7535", "--train-nodes", "5651", "--features", "745", "--cla
 
 def test_noise_for_a_target_and_back_again(run):
     words = ["plan", "--method", "dpdgc", "--level", "k-neighbor", "--k", "5", "--delta", "1e-5", *SIZES, "--json"]
-    found = json.loads(run(*words, "--epsilon", "16").stdout)
-    assert 15.98 < found["epsilon"] <= 16
-    assert found["delta"] == 1e-5
+    plan = json.loads(run(*words, "--epsilon", "16").stdout)
+    assert 15.98 < plan["epsilon"] <= 16
+    assert plan["delta"] == 1e-5
     noise = []
-    for mechanism in found["mechanisms"]:
+    for mechanism in plan["mechanisms"]:
         value = mechanism.get("noise_multiplier") or mechanism.get("epsilon")  # trainings and responses
         value = value or mechanism["std"] / mechanism["sensitivity"]["training"]
         noise += ["--noise", f"{mechanism['name']}={value!r}"]
     again = json.loads(run(*words, *noise).stdout)
-    assert again["epsilon"] == pytest.approx(found["epsilon"], rel=1e-6)
+    assert again["epsilon"] == pytest.approx(plan["epsilon"], rel=1e-6)
 
 
 def test_the_table_names_everything(run):
@@ -93,10 +93,10 @@ def test_a_plan_that_branches_shows_both_branches(run):
 
 def test_a_large_delta_is_a_warning_beside_the_output(run):
     words = ("plan", "--method", "mlp", "--k", 1, "--epsilon", 8, *SIZES, "--json")
-    found = run(*words, "--delta", "1e-3")
-    assert found.returncode == 0
-    assert json.loads(found.stdout)["delta"] == 1e-3
-    assert found.stderr.startswith("WARNING: delta 0.001 is more than 1 / 7535")
+    done = run(*words, "--delta", "1e-3")
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["delta"] == 1e-3
+    assert done.stderr.startswith("WARNING: delta 0.001 is more than 1 / 7535")
     assert run(*words).stderr == ""
 
 

@@ -26,15 +26,15 @@ def call(*words):
 
 
 def error(*words):
-    found = call(*words)
-    assert isinstance(found.exception, gv.GraphveilError), found.output
-    assert "\n" not in str(found.exception)
-    return str(found.exception)
+    done = call(*words)
+    assert isinstance(done.exception, gv.GraphveilError), done.output
+    assert "\n" not in str(done.exception)
+    return str(done.exception)
 
 
-def rows_of(found):
-    assert found.exit_code == 0, found.exception
-    return list(csv.DictReader(io.StringIO(found.stdout)))
+def rows_of(done):
+    assert done.exit_code == 0, done.exception
+    return list(csv.DictReader(io.StringIO(done.stdout)))
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +100,9 @@ def test_methods_that_need_the_graph(tmp_path, table):
     write_graph(GRAPH, tmp_path / "mine.npz")
     fitted("gap", max_degree=40).save(tmp_path / "run")
     assert "graph = None" in error(tmp_path / "run", "--new", table)
-    found = call(tmp_path / "run", "--new", table, "--graph", tmp_path / "mine.npz")
-    assert found.stdout == call(tmp_path / "run", "--new", table, "--graph", tmp_path / "mine.npz").stdout
-    assert found.exit_code == 0
+    done = call(tmp_path / "run", "--new", table, "--graph", tmp_path / "mine.npz")
+    assert done.stdout == call(tmp_path / "run", "--new", table, "--graph", tmp_path / "mine.npz").stdout
+    assert done.exit_code == 0
 
 
 @pytest.mark.parametrize("file", ["mine.npz", "mine"])

@@ -178,8 +178,8 @@ def test_a_graph_without_features(run, tmp_path, words):
     done = run("train", path, "--method", *words, "--steps", 3, "--seed", 0, "--out", out, "--json")
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
-    found = json.loads(done.stdout)
-    assert found["certificate"]["facts"]["features"] == 0
+    result = json.loads(done.stdout)
+    assert result["certificate"]["facts"]["features"] == 0
     assert run("verify", out, "--no-audits").returncode == 0
     assert len((out / "predictions.csv").read_text().splitlines()) == 61
 

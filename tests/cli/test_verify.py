@@ -36,9 +36,9 @@ def trained(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["dpdgc", "auto", "gap", "open"])
 def test_what_train_writes_is_verified(trained, name):
-    found = call("verify", trained[name], "--json")
-    assert found.exit_code == 0, found.output
-    data = json.loads(found.stdout)
+    done = call("verify", trained[name], "--json")
+    assert done.exit_code == 0, done.output
+    data = json.loads(done.stdout)
     assert data["ok"] is True
     assert data["problems"] == []
 
@@ -95,6 +95,6 @@ def test_tampering_is_a_problem(trained, tmp_path, name):
         change_certificate(folder, change)
     else:
         (folder / file).write_text(change((folder / file).read_text()))
-    found = call("verify", folder)
-    assert found.exit_code == 1
-    assert words in found.stdout
+    done = call("verify", folder)
+    assert done.exit_code == 1
+    assert words in done.stdout

@@ -38,11 +38,11 @@ GUARANTEES += [auditing.one_run_bound, verify]
 
 def explained(text: str) -> set[str]:
     """The names that the Args sections of a docstring explain."""
-    found: set[str] = set()
+    arguments: set[str] = set()
     for section in re.findall(r"^Args:\n((?:(?: {4}.*)?\n?)*)", inspect.cleandoc(text), re.MULTILINE):
         for names in re.findall(r"^ {4}([\w, ]+): \S", section, re.MULTILINE):
-            found |= set(names.split(", "))
-    return found
+            arguments |= set(names.split(", "))
+    return arguments
 
 
 @pytest.mark.parametrize("name", [method.class_name for method in METHODS.values()])

@@ -45,11 +45,11 @@ def defined(path):
     """The classes and functions of a module, and the methods of its classes."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     kinds = (ast.FunctionDef, ast.ClassDef)
-    found = {node.name for node in tree.body if isinstance(node, kinds)}
+    names = {node.name for node in tree.body if isinstance(node, kinds)}
     for outer in tree.body:
         if isinstance(outer, ast.ClassDef):
-            found |= {f"{outer.name}.{node.name}" for node in outer.body if isinstance(node, kinds)}
-    return found
+            names |= {f"{outer.name}.{node.name}" for node in outer.body if isinstance(node, kinds)}
+    return names
 
 
 def test_the_api_page_names_what_exists():

@@ -22,11 +22,11 @@ def test_a_process_that_dies_costs_only_the_run_that_killed_it(monkeypatch):
 
     monkeypatch.setattr(execution, "_in_worker", work)
     runs = [described(seed) for seed in range(6)]
-    found = {record["key"]: record for record in execution.outcomes(runs, None, jobs=2, threads=1)}
-    assert set(found) == {run.key for run in runs}
-    assert found["run 2"]["status"] == "failed"
-    assert found["run 2"]["error"]["kind"] == "ProcessDied"
-    others = [record for key, record in found.items() if key != "run 2"]
+    records = {record["key"]: record for record in execution.outcomes(runs, None, jobs=2, threads=1)}
+    assert set(records) == {run.key for run in runs}
+    assert records["run 2"]["status"] == "failed"
+    assert records["run 2"]["error"]["kind"] == "ProcessDied"
+    others = [record for key, record in records.items() if key != "run 2"]
     assert all(record["status"] == "done" for record in others)
     assert os.getpid() not in {record["process"] for record in others}
     assert {record["threads"] for record in others} == {"1"}

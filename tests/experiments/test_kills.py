@@ -31,9 +31,9 @@ def test_killed_again_and_again(spec_path):
             kills += 1
             os.kill(process.pid, signal.SIGKILL)
         process.join()
-        found = read_journal(out / "runs.jsonl")
-        assert found[: len(kept)] == kept
-        kept = found
+        records = read_journal(out / "runs.jsonl")
+        assert records[: len(kept)] == kept
+        kept = records
     assert kills > 3
     assert all(record["status"] == "done" for record in kept)
     assert [record["key"] for record in kept] == [run.key for run in spec.runs()]

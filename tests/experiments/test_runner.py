@@ -99,8 +99,8 @@ def test_a_failed_run_is_recorded_and_stops_nobody(go, lines, monkeypatch):
         return measure(run, root)
 
     monkeypatch.setattr(execution, "_measure", sometimes)
-    found = go()
-    assert (found.done, found.failed) == (4, 2)
+    progress = go()
+    assert (progress.done, progress.failed) == (4, 2)
     errors = [line["error"] for line in lines() if line["status"] == "failed"]
     assert errors == [{"kind": "MemoryError", "message": "no room for W"}] * 2
     monkeypatch.setattr(execution, "_measure", measure)

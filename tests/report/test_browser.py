@@ -25,10 +25,12 @@ def experiments(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     draws = np.random.default_rng(0)
-    found = evaluate(draws.integers(7, size=200), draws.dirichlet(np.ones(7), size=200))
+    evaluation = evaluate(draws.integers(7, size=200), draws.dirichlet(np.ones(7), size=200))
     metrics = {"graph": "cora", "method": "dpdgc", "test_accuracy": 0.5, "val_accuracy": None, "seconds": 1.0}
     path = tmp_path_factory.mktemp("run") / "report.html"
-    path.write_text(html_report(RunFolder({**metrics, "command": "graphveil train cora"}, certificate_of(True), found)))
+    path.write_text(
+        html_report(RunFolder({**metrics, "command": "graphveil train cora"}, certificate_of(True), evaluation))
+    )
     return path
 
 

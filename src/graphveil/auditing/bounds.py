@@ -196,7 +196,7 @@ def threshold_bound(scores: Scores, delta: float, confidence: float) -> Bound:
         confidence: Of the bound.
 
     Returns:
-        The bound.
+        The bound, of kind "clopper-pearson".
 
     Raises:
         InvalidInput: As in `lower_bound`.
@@ -218,7 +218,7 @@ def gaussian_bound(scores: Scores, delta: float, confidence: float) -> Bound:
         confidence: Of the bound.
 
     Returns:
-        The bound.
+        The bound, of kind "gaussian".
 
     Raises:
         InvalidInput: As in `lower_bound`.
