@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.manifest import Entry, read_manifest
+from graphveil.artifact.manifest import JOURNAL, Entry, Manifest, read_manifest
 from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import FORMAT, STATE
@@ -97,6 +97,47 @@ def test_every_field(whole, tmp_path, file):
                 check_one_line(f"{file}: {at} = {str(new)[:40]!r}", look, folder)
             tried += 1
     assert tried > 10
+
+
+WRONG_ANSWERS = {"probabilities": [0.5, 0.25, 0.25], "reads": [120]}
+
+
+@pytest.mark.parametrize("field", WRONG_ANSWERS)
+def test_answers_of_another_model(whole, tmp_path, field):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    answer = json.loads((folder / JOURNAL).read_text().splitlines()[0])
+    reseal(folder, JOURNAL, json.dumps({**answer, field: WRONG_ANSWERS[field]}).encode() + b"\n")
+    with pytest.raises(gv.InvalidInput, match=r"new_nodes\.jsonl.* does not fit this model"):
+        gv.load(folder)
+
+
+def test_files_that_belong_to_no_model(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    reseal(folder, "owner/notes.json", b"{}")
+    with pytest.raises(gv.InvalidInput, match=r"notes\.json'?: does not belong to this model"):
+        gv.load(folder)
+
+
+def test_a_manifest_without_a_certificate(whole, tmp_path):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    (folder / "certificate.json").unlink()
+    files = {name: entry for name, entry in read_manifest(folder).files.items() if name != "certificate.json"}
+    (folder / "manifest.json").write_bytes(Manifest(files).render())
+    with pytest.raises(gv.InvalidInput, match=r"certificate\.json'?: is not in the manifest"):
+        gv.load(folder)
+
+
+CHANGES = {"missing": lambda params: params.pop("steps"), "unknown": lambda params: params.update(more=1)}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_settings_that_are_missing_or_unknown(whole, tmp_path, change):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    config = json.loads((folder / "public/config.json").read_text())
+    change(config["params"])
+    reseal(folder, "public/config.json", json.dumps(config).encode())
+    with pytest.raises(gv.InvalidInput, match=r"params = .*: are missing or unknown"):
+        gv.load(folder)
 
 
 def k_of_five(certificate, config):

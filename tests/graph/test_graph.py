@@ -96,6 +96,11 @@ def test_csr_arrays_are_checked_too() -> None:
         Graph([0, 2, 2], [1, 1], directed=True)
     with pytest.raises(InvalidInput, match="edge to itself"):
         Graph([0, 1, 1], [0], directed=True)
+    with pytest.raises(InvalidInput, match="at least one node"):
+        Graph([0], [])
+    for wrong in (([0, 1.5], [0]), ([0, 1, 1], [1.0]), ([0, 1, 1], [[1]])):
+        with pytest.raises(InvalidInput, match="one-dimensional integer array"):
+            Graph(*wrong, directed=True)
     assert Graph([0, 2, 2, 2], [2, 1], directed=True).indices.tolist() == [1, 2]
 
 

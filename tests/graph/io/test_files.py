@@ -127,6 +127,8 @@ def test_writing_does_not_overwrite_unasked(tmp_path: Path, triangle: Graph) -> 
     assert sorted(path.name for path in tmp_path.iterdir()) == ["g", "g.npz"]
     with pytest.raises(InvalidInput, match=r"must end in .npz"):
         write_graph(triangle, tmp_path / "g.zip")
+    with pytest.raises(InvalidInput, match=r"ending = 'xlsx': must be one of parquet, csv"):
+        write_graph(triangle, tmp_path / "tables", ending="xlsx")
     with pytest.raises(InvalidInput, match="does not exist"):
         write_graph(triangle, tmp_path / "missing" / "g.npz")
 
