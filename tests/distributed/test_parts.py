@@ -128,7 +128,6 @@ def test_more_processes_than_parts(parts):
     [
         (gv.GAP(level=gv.KNeighbor(1), epsilon=1.0, max_degree=5), "method = 'gap': does not run on several processes"),
         (gv.Auto(level=gv.KNeighbor(1), epsilon=1.0), "method = 'auto'"),
-        (gv.DPDGC(level=gv.Edge(), epsilon=1.0), "dropout = 0.5"),
     ],
 )
 def test_what_does_not_run_on_several_processes(model, message):

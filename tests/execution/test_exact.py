@@ -19,6 +19,7 @@ from graphveil.execution.exact import EXACT
 from graphveil.execution.rowwise import Linear, product, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.privacy.lattice import GradientLattice, noise_step, table_step
+from support.threads import on_threads
 
 SIZES = [1e-30, 1e-3, 1.0, 1e6, 1e30]
 
@@ -101,12 +102,8 @@ def test_order_threads_and_routine_do_not_change_a_sum(monkeypatch):
     shuffled = CsrRows(sp.csr_array(matrix[:, order]))
     assert torch.equal(EXACT.product(shuffled, table[torch.from_numpy(order)]), expected)
     monkeypatch.setattr(sums, "_WORTH_A_THREAD", 10)
-    threads = torch.get_num_threads()
-    try:
-        torch.set_num_threads(3)
+    with on_threads(3):
         assert torch.equal(EXACT.product(CsrRows(matrix), table), expected)
-    finally:
-        torch.set_num_threads(threads)
     monkeypatch.setattr(sums, "compiled_library", lambda: None)
     assert torch.equal(EXACT.product(CsrRows(matrix), table), expected)
     transposed = EXACT.transposed_product(CsrRows(matrix.T), table)
@@ -157,14 +154,10 @@ def test_clipped_sums_do_not_depend_on_order_blocks_or_threads(sparse):
     for part in expected:
         assert torch.equal((part / lattice.step).round() * lattice.step, part)
     order = torch.from_numpy(np.random.default_rng(1).permutation(len(x)))
-    threads = torch.get_num_threads()
-    try:
-        for count, blocks, how in ((1, 1000, None), (2, 1000, order), (2, None, order), (1, 7, None), (2, 1, None)):
-            torch.set_num_threads(count)
+    for count, blocks, how in ((1, 1000, None), (2, 1000, order), (2, None, order), (1, 7, None), (2, 1, None)):
+        with on_threads(count):
             found, _ = gradients(x, y, blocks=blocks, order=how, sparse=sparse)
-            assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), (count, blocks)
-    finally:
-        torch.set_num_threads(threads)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), (count, blocks)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -209,34 +202,43 @@ def test_sums_stay_within_the_integers_of_float64(rows, clip):
 
 
 def test_a_row_of_a_product_does_not_depend_on_the_others():
-    """Neither on their values nor on how many there are; a plain product of few columns depends on the place."""
+    """Neither on their values nor on how many there are, nor on threads; a plain product of few columns does."""
     rng = np.random.default_rng(0)
     plain_differs = False
-    for width, columns in ((9, 2), (17, 2), (13, 7), (64, 3), (200, 64), (1433, 64), (5, 16)):
+    for width, columns in ((9, 2), (17, 2), (13, 7), (64, 3), (200, 64), (1433, 64), (5, 16), (64, 27), (300, 65)):
         x = torch.from_numpy(rng.normal(size=(301, width)).astype(np.float32))
         w = torch.from_numpy(rng.normal(size=(width, columns)).astype(np.float32))
         whole = product(x, w)
         other = torch.from_numpy(rng.normal(size=(301, width)).astype(np.float32) * 1e6)
-        for first, last in ((0, 150), (150, 301), (1, 301), (7, 9), (20, 21), (300, 301)):
-            assert torch.equal(product(x[first:last].clone(), w), whole[first:last])
-            mixed = other.clone()
-            mixed[first:last] = x[first:last]
-            assert torch.equal(product(mixed, w)[first:last], whole[first:last])
+        for threads, (first, last) in enumerate(((0, 150), (150, 301), (1, 301), (7, 9), (20, 21), (300, 301))):
+            with on_threads(1 + threads % 4):
+                assert torch.equal(product(x[first:last].clone(), w), whole[first:last])
+                mixed = other.clone()
+                mixed[first:last] = x[first:last]
+                assert torch.equal(product(mixed, w)[first:last], whole[first:last])
+                assert torch.equal(product(x, w.T.contiguous().T), whole)
             plain_differs |= not torch.equal(x[first:last].clone() @ w, (x @ w)[first:last])
     assert plain_differs or not torch.backends.mkl.is_available()
 
 
-@pytest.mark.parametrize("width", [1, 6, 32, 64, 85])
-def test_an_activation_does_not_depend_on_its_place(width):
-    x = torch.randn(1003, width, generator=torch.Generator().manual_seed(0), requires_grad=True)
+@pytest.mark.parametrize(("rows", "width"), [(1003, 1), (1003, 6), (1003, 32), (1003, 64), (1003, 85), (13, 8415)])
+def test_an_activation_does_not_depend_on_its_place(rows, width):
+    x = torch.randn(rows, width, generator=torch.Generator().manual_seed(0), requires_grad=True)
     whole = selu(x)
     torch.testing.assert_close(whole, plain_selu(x))
     (slopes,) = torch.autograd.grad(whole.sum(), x)
     torch.testing.assert_close(slopes, torch.autograd.grad(plain_selu(x).sum(), x)[0])
-    threads = torch.get_num_threads()
-    try:
-        for count, (first, last) in ((1, (0, 500)), (2, (1, 1003)), (3, (0, 1003)), (4, (7, 9)), (1, (1002, 1003))):
-            torch.set_num_threads(count)
-            assert torch.equal(selu(x[first:last].clone()), whole[first:last])
-    finally:
-        torch.set_num_threads(threads)
+    half = rows // 2
+    for count, (first, last) in (
+        (1, (0, half)),
+        (2, (1, rows)),
+        (3, (0, rows)),
+        (4, (7, 9)),
+        (4, (0, half)),
+        (5, (3, 8)),
+    ):
+        with on_threads(count):
+            part = x[first:last].detach().clone().requires_grad_()
+            found = selu(part)
+            assert torch.equal(found, whole[first:last])
+            assert torch.equal(torch.autograd.grad(found.sum(), part)[0], slopes[first:last])

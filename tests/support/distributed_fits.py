@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+import scipy.sparse as sp
+
 import graphveil as gv
 from graphveil.graph import Graph, csbm
 
@@ -19,6 +22,14 @@ def directed() -> Graph:
     return Graph.from_scipy(upper.tocsr(), plain.features, plain.labels, directed=True).with_split(1)
 
 
+def sparse() -> Graph:
+    """Features with few entries: only ones in the last third of the nodes, other numbers before."""
+    plain = graph()
+    features = np.where(np.abs(plain.features.numpy()) > 0.2, plain.features.numpy(), 0)
+    features[334:] = features[334:] != 0
+    return Graph.from_scipy(plain.to_scipy(), sp.csr_array(features), plain.labels).with_split(0)
+
+
 # Private training of W, tables that are drawn, rows that are sampled, features alone; with degrees that are promised.
 CASES = {
     "trained": lambda: (graph(), gv.DPDGC(K1, 8.0, seed=0, steps=6, hidden=16, table="trained")),
@@ -27,8 +38,12 @@ CASES = {
     "node": lambda: (graph(), gv.DPDGC(gv.Node(max_degree=40), 8.0, seed=3, steps=6, table="labels")),
     "sampled": lambda: (graph(), gv.DPDGC(K1, 8.0, 1e-3, seed=0, steps=3, hidden=16, table="trained", batch_size=90)),
     "mlp": lambda: (graph(), gv.MLP(K1, 8.0, seed=0, steps=6)),
-    "edge": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, steps=6, epochs=6, dropout=0.0, table="trained")),
-    "public": lambda: (graph(), gv.DPDGC(gv.Public(), seed=0, epochs=6, hidden=16, dropout=0.0)),
+    "edge": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, steps=6, epochs=6, table="trained")),
+    "public": lambda: (graph(), gv.DPDGC(gv.Public(), seed=0, epochs=6, hidden=16)),
+    "sparse": lambda: (sparse(), gv.MLP(gv.Public(), seed=0, epochs=6, hidden=20)),
 }
 # Deals the training nodes into folds in another order than one process does without torchrun.
-FOLDS = {"folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3, dropout=0.0))}
+FOLDS = {
+    "folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3)),
+    "links": lambda: (sparse(), gv.DPDGC(gv.KNeighbor(2, attributes=False), 2.0, seed=0, epochs=6, folds=2)),
+}

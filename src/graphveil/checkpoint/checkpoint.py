@@ -26,7 +26,7 @@ from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.storage.decoding import decoding
 
-# Torch's generator, as it was when a stage was kept: initial weights and dropout come from it.
+# Torch's generator, as it was when a stage was kept: initial weights and the keys of dropout come from it.
 _GENERATOR = "torch generator"
 
 

@@ -23,7 +23,6 @@ from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import InvalidInput
 from graphveil.evaluation.peak_memory import peak_memory_mb
 from graphveil.job import check_job
-from graphveil.privacy.levels import protects_attributes
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
@@ -71,8 +70,6 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
         InvalidInput: If the method or an option cannot be used on several processes.
         JobEnded: If another process ended.
     """
-    if not protects_attributes(model.level):
-        model.dropout = 0.0  # a dropout mask would depend on the number of processes
     check_supported(model)
     check_job()
     model.check_parameters()

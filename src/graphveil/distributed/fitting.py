@@ -27,7 +27,6 @@ from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedState
 from graphveil.methods.naming import Naming
-from graphveil.privacy.levels import protects_attributes
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import unwritable
 
@@ -45,9 +44,6 @@ def check_supported(model: NodeClassifier) -> None:
     if not model.divides:
         known = " or ".join(name for name, each in METHODS.items() if each.load().divides)
         raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")
-    if not protects_attributes(model.level) and model.dropout:
-        why = "must be 0 on several processes where attributes are public: it would depend on their number"
-        raise InvalidInput("dropout", model.dropout, why)
 
 
 def fit(

@@ -12,7 +12,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import nn
-from torch.nn import functional
 
 from graphveil.distributed.group import Group
 from graphveil.distributed.ledger import RowShard
@@ -37,6 +36,14 @@ class DividedRows(SparseRows):
 
     def transposed_times(self, value: torch.Tensor) -> torch.Tensor:
         return self.exact_transposed_times(value).float()
+
+    def column_largest(self) -> torch.Tensor:
+        return torch.zeros(0, device=self.device)
+
+    def rounded_to_nearest(self, shifts: torch.Tensor) -> SparseRows:
+        del shifts
+        assert self.binary
+        return self
 
     def transposed_sums(self, product: Product) -> TransposedSums:
         return ExchangedSums()
@@ -222,17 +229,19 @@ class ShardedTarget(Target):
         return [self.train[low : low + size] for low in range(0, max(self.of), size)]
 
     @property
+    def first(self) -> int:
+        return sum(self.of[: self.group.rank])
+
+    def largest(self, value: torch.Tensor) -> torch.Tensor:
+        return self.group.largest(value)
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """Rows of W are complete already: they belong to one process."""
+        return value.as_subclass(torch.Tensor) if isinstance(value, RowShard) else self.group.total(value)
+
+    @property
     def validates(self) -> bool:
         return self.group.any(len(self.validation) > 0)
-
-    def loss(self, logits: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(logits, self.labels[self.train], reduction="sum") / self.count
-
-    def share(self, model: nn.Module) -> None:
-        own = {id(layer.weight) for layer in model.modules() if isinstance(layer, ShardedLinear)}
-        for parameter in model.parameters():
-            if parameter.grad is not None and id(parameter) not in own:
-                parameter.grad = self.group.total(parameter.grad)
 
     def accuracy(self, logits: torch.Tensor) -> float:
         right = int((logits.argmax(1) == self.labels[self.validation]).sum())
@@ -244,7 +253,7 @@ class ShardedTarget(Target):
         return self.train
 
     def held_out(self, fold: int, folds: int) -> slice:
-        return slice((fold - sum(self.of[: self.group.rank])) % folds, None, folds)
+        return slice((fold - self.first) % folds, None, folds)
 
 
 class ShardedInputs(Inputs):
@@ -266,9 +275,6 @@ class ShardedInputs(Inputs):
 
     def count(self, rows: torch.Tensor) -> int:
         return sum(self._group.each(len(rows)))
-
-    def total(self, rows: torch.Tensor) -> torch.Tensor:
-        return self._group.total(super().total(rows))
 
     def longest(self, rows: torch.Tensor) -> torch.Tensor:
         return self._group.largest(rows.norm(dim=1).max())

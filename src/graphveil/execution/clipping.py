@@ -19,7 +19,7 @@ import torch
 from torch import nn
 from torch.utils.weak import WeakIdKeyDictionary
 
-from graphveil.execution.exact import EXACT, INWARD, Arithmetic
+from graphveil.execution.exact import EXACT, INWARD, Arithmetic, power_above
 from graphveil.execution.recording import Call, Layer, recorded_pass
 from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, TransposedSums
 from graphveil.execution.sums import ByRow, Factor
@@ -31,17 +31,25 @@ _LONGEST_INPUT = 2.0**60
 
 @dataclass(frozen=True)
 class _Input:
-    """A layer's input, each row on its own lattice; `scales` are the s of `GradientLattice`.
+    """What is known about a layer's input, whose rows are each on a lattice; `scales` are the s of `GradientLattice`.
 
-    `lengths` are the norms of (a, 1) before rounding; `usable` says which rows take part, and `counted` which of them
-    do in the gradient of the bias, whose input is 1: 1 is on the lattice unless the row is very long.
+    `rounded` are sparse rows on their lattices, None where they are as they are, or how to round dense ones. `lengths`
+    are the norms of (a, 1) before rounding; `usable` says which rows take part, and `counted` which of them do in the
+    gradient of the bias, whose input is 1: 1 is on the lattice unless the row is very long.
     """
 
-    rows: SparseRows | Factor
+    rounded: SparseRows | ByRow | None
     lengths: torch.Tensor
     scales: torch.Tensor
     usable: torch.Tensor
     counted: torch.Tensor | None  # None: all
+
+    def on_lattice(self, rows: Rows) -> SparseRows | Factor:
+        """The input itself, which is not kept here, so that it can end."""
+        if isinstance(rows, SparseRows):
+            return self.rounded if isinstance(self.rounded, SparseRows) else rows
+        assert isinstance(self.rounded, ByRow)
+        return Factor(rows.detach(), self.rounded)
 
 
 class ClippedSums:
@@ -77,12 +85,13 @@ class ClippedSums:
         """
         sums = self._zeros()
         for call, taken, outputs in self._clipped(row_losses):
-            if isinstance(taken.rows, SparseRows):
+            inputs = taken.on_lattice(call.rows)
+            if isinstance(inputs, SparseRows):
                 rounded = outputs.rounded()
-                sums[id(call.layer.weight)] = self._arithmetic.transposed_product(taken.rows, rounded)
+                sums[id(call.layer.weight)] = self._arithmetic.transposed_product(inputs, rounded)
                 self._add_bias(sums, call.layer, taken, rounded)
             else:
-                self._add_dense(sums, call.layer, taken, outputs)
+                self._add_dense(sums, call.layer, taken, inputs, outputs)
         return list(sums.values())
 
     @torch.no_grad()
@@ -104,13 +113,14 @@ class ClippedSums:
         sums = self._zeros()
         for block in blocks:
             for call, taken, outputs in self._clipped(partial(row_losses, block)):
-                if isinstance(taken.rows, SparseRows):
+                inputs = taken.on_lattice(call.rows)
+                if isinstance(inputs, SparseRows):
                     if call.layer not in self._sparse:
-                        self._sparse[call.layer] = taken.rows.transposed_sums(self._arithmetic.product)
-                    rounded = self._sparse[call.layer].add(taken.rows, outputs)
+                        self._sparse[call.layer] = inputs.transposed_sums(self._arithmetic.product)
+                    rounded = self._sparse[call.layer].add(inputs, outputs)
                     self._add_bias(sums, call.layer, taken, rounded)
                 else:
-                    self._add_dense(sums, call.layer, taken, outputs)
+                    self._add_dense(sums, call.layer, taken, inputs, outputs)
         for layer, sparse in self._sparse.items():
             sums[id(layer.weight)] = sparse.weight_sum()
         return list(sums.values())
@@ -124,11 +134,12 @@ class ClippedSums:
             for each in trainable
         }
 
-    def _add_dense(self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, outputs: Factor) -> None:
-        assert isinstance(taken.rows, Factor)
+    def _add_dense(
+        self, sums: dict[int, torch.Tensor], layer: Layer, taken: _Input, inputs: Factor, outputs: Factor
+    ) -> None:
         together = layer.bias is not None and taken.counted is None
         bias = sums[id(layer.bias)] if together else None
-        self._arithmetic.add_outer(sums[id(layer.weight)], outputs, taken.rows, bias)
+        self._arithmetic.add_outer(sums[id(layer.weight)], outputs, inputs, bias)
         if not together:
             self._add_bias(sums, layer, taken, outputs.rounded())
 
@@ -157,7 +168,7 @@ class ClippedSums:
         ]
 
     def _taken(self, rows: Rows) -> _Input:
-        """The input of a layer on its lattice; inputs that do not depend on weights are cached while they exist."""
+        """What is known about a layer's input; where it does not depend on weights this is kept while it exists."""
         constant = isinstance(rows, SparseRows) or not rows.requires_grad
         if constant and rows in self._inputs:
             kept: _Input = self._inputs[rows]
@@ -166,21 +177,17 @@ class ClippedSums:
         plain = rows if isinstance(rows, SparseRows) else rows.detach()
         lengths = (self._arithmetic.lengths(plain).square_() + 1).sqrt_()
         usable = lengths <= _LONGEST_INPUT  # False for NaN
-        scales = _power_above(torch.where(usable, lengths, 1.0))
-        one_is_on_it = scales <= 2.0**bits
-        counted = None if bool(one_is_on_it.all()) else one_is_on_it
-        lattice: SparseRows | Factor
-        if isinstance(plain, SparseRows):
-            lattice = plain
-            if plain.binary:  # rounding towards zero leaves 1 as it is, or makes it 0
-                usable = usable & one_is_on_it
-            else:
-                lattice = plain.rounded(scales * 2.0**-bits, usable)
+        scales = power_above(torch.where(usable, lengths, 1.0))
+        counted = scales <= 2.0**bits
+        steps = scales * 2.0**-bits
+        rounded: SparseRows | ByRow | None = None
+        if not isinstance(plain, SparseRows):
+            rounded = _by_row(steps, 1 / steps, usable)
+        elif plain.binary:  # rounding towards zero leaves 1 as it is, or makes it 0
+            usable = usable & counted
         else:
-            steps = scales * 2.0**-bits
-            lattice = Factor(plain, _by_row(steps, 1 / steps, usable))
-            lattice = Factor(lattice.rounded()) if constant else lattice
-        taken = _Input(lattice, lengths, scales, usable, counted)
+            rounded = plain.rounded(steps, usable)
+        taken = _Input(rounded, lengths, scales, usable, None if bool(counted.all()) else counted)
         if constant:
             self._inputs[rows] = taken
         return taken
@@ -194,8 +201,3 @@ def _by_row(steps: torch.Tensor, factors: torch.Tensor, usable: torch.Tensor) ->
     """Rounding to multiples of `steps` after division by them; rows that are not usable become zero."""
     factors = factors.float()
     return ByRow(torch.where(usable & factors.isfinite(), factors, 0.0), steps.float())
-
-
-def _power_above(numbers: torch.Tensor) -> torch.Tensor:
-    """The least power of two above each of these float64 numbers, which are at least 1: the next exponent."""
-    return (numbers.view(torch.int64) >> 52).add_(1).bitwise_left_shift_(52).view(torch.float64)

@@ -8,16 +8,20 @@ order, and the bounds of `graphveil.privacy.sensitivity` hold on the machine as 
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.execution.sums import ByRow, Factor, add_outer, column_sums, row_lengths
-from graphveil.privacy.lattice import table_step
+from graphveil.execution.sums import ByRow, Factor, add_outer, column_largest, column_sums, row_lengths
+from graphveil.privacy.lattice import bits_of, table_step
 
 # A row is shortened to a little less than its bound, which covers the rounding of its length and of the scaling.
 INWARD = 1 - 1e-6
 # Longer or shorter rows of a table count as zero: their factors would leave the range of float32.
 _SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
+# More bits than this cannot be kept by adding and subtracting a shift.
+_NEAREST_BITS = 51
 
 
 class Arithmetic:
@@ -75,3 +79,36 @@ class Arithmetic:
 
 
 EXACT = Arithmetic()
+
+
+def power_above(numbers: torch.Tensor) -> torch.Tensor:
+    """The least power of two above each of these non-negative float64 numbers: their next exponent."""
+    return (numbers.view(torch.int64) >> 52).add_(1).bitwise_left_shift_(52).view(torch.float64)
+
+
+def nearest_shifts(largest: torch.Tensor, bits: int) -> torch.Tensor:
+    """The shifts of `sums.ByColumn` for columns with these largest sizes: steps are so many bits below them."""
+    return power_above(largest.double()) * (1.5 * 2.0 ** (52 - bits))
+
+
+def rounded_weights(weights: torch.Tensor, terms: int) -> torch.Tensor:
+    """Weights of any size on a lattice on which sums of `terms` of them are exact: for tables that need no protection.
+
+    To the nearest multiple of 2^-24; weights beyond 2^28 / terms are cut.
+    """
+    largest, shift = 2.0 ** (28 - bits_of(terms)), 1.5 * 2.0**28
+    return (weights.double().clamp_(-largest, largest) + shift).sub_(shift).float()
+
+
+def column_totals(rows: torch.Tensor, count: int, largest: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """The sum of float32 rows that are not on a lattice, in float64, the same for any order and division of all rows.
+
+    For sums that are not released. Entries are rounded to a lattice that follows from the largest one.
+
+    Args:
+        rows: This process's rows.
+        count: How many rows all processes have together.
+        largest: The largest of what all processes give.
+    """
+    shifts = nearest_shifts(largest(column_largest(rows)), min(_NEAREST_BITS, 53 - bits_of(count)))
+    return (rows.double() + shifts).sub_(shifts).sum(0)

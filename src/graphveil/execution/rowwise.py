@@ -1,9 +1,9 @@
 """Layers whose result for a row does not depend on the number of rows, or on the row's place among them.
 
 Libraries compute matrix products of different shapes by different routines, whose last bits differ: rows at odd places,
-few rows, few columns. Training on several processes divides rows differently from training on one, and must give the
-same bits. Products of at least 16 columns and 16 rows are computed alike for each row (tested); smaller ones are padded
-with zeros.
+few rows, few columns, columns at the end of a thread's share. Training on several processes or threads divides rows and
+columns differently from training on one, and must give the same bits. Products of at least 16 rows and a multiple of 16
+columns are computed alike for each row (tested); others are padded with zeros.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-_LEAST_ROWS, _LEAST_COLUMNS = 16, 16
+_LEAST_ROWS, _COLUMNS = 16, 16
 
 
 def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """rows @ matrix."""
     count, columns = len(rows), matrix.shape[1]
-    if columns >= _LEAST_COLUMNS and count >= _LEAST_ROWS:
+    missing_rows, missing_columns = max(0, _LEAST_ROWS - count), -columns % _COLUMNS
+    if not missing_rows and not missing_columns:
         return rows @ matrix
-    if columns < _LEAST_COLUMNS:
-        matrix = functional.pad(matrix, (0, _LEAST_COLUMNS - columns))
-    if count < _LEAST_ROWS:
-        rows = functional.pad(rows, (0, 0, 0, _LEAST_ROWS - count))
+    if missing_columns:
+        matrix = functional.pad(matrix, (0, missing_columns))
+    if missing_rows:
+        rows = functional.pad(rows, (0, 0, 0, missing_rows))
     return (rows @ matrix)[:count, :columns].contiguous()
 
 
@@ -63,17 +64,20 @@ class Linear(nn.Linear):
 
 # The constants of Klambauer et al. 2017 (arXiv:1706.02515), as torch has them.
 _SCALE, _ALPHA = 1.0507009873554805, 1.6732632423543772
-# How many numbers a vector routine takes at a time; a remainder at the end is computed by another routine.
-_AT_ONCE = 32
+# How many numbers a vector routine takes at a time; a remainder at the end is computed by another routine, and so is
+# that of each thread. Torch gives a thread at least so many numbers.
+_AT_ONCE, _LEAST_SHARE = 32, 2**15
 
 
 class _Selu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
         count, columns = rows.shape
-        missing = (0, -columns % _AT_ONCE, 0, -count % torch.get_num_threads())
-        if any(missing):
-            found = functional.selu(functional.pad(rows, missing))[:count, :columns].contiguous()
+        wide = columns + -columns % _AT_ONCE
+        long = _divisible(count, wide)
+        if (long, wide) != (count, columns):
+            padded = functional.pad(rows, (0, wide - columns, 0, long - count))
+            found = functional.selu(padded)[:count, :columns].contiguous()
         else:
             found = functional.selu(rows)
         ctx.save_for_backward(found)
@@ -91,3 +95,10 @@ def selu(rows: torch.Tensor) -> torch.Tensor:
     """`torch.nn.functional.selu`, row by row: rows are padded so that there is no remainder."""
     found: torch.Tensor = _Selu.apply(rows)
     return found
+
+
+def _divisible(count: int, width: int) -> int:
+    """The least number of rows from `count` on that torch's threads share without a remainder."""
+    while count % min(torch.get_num_threads(), max(1, -(-count * width // _LEAST_SHARE))):
+        count += 1
+    return count

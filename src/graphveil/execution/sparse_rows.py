@@ -73,6 +73,14 @@ class SparseRows(ABC):
     def transposed_sums(self, product: Product) -> TransposedSums:
         """Transposed products over many blocks of rows like these, step after step."""
 
+    @abstractmethod
+    def column_largest(self) -> torch.Tensor:
+        """The largest size in each column; nothing where columns are divided, and all entries 1."""
+
+    @abstractmethod
+    def rounded_to_nearest(self, shifts: torch.Tensor) -> SparseRows:
+        """The same rows with entries rounded as `sums.ByColumn` does, for columns of `column_largest`."""
+
     @property
     def matrix(self) -> sp.csr_array:
         """The rows as a scipy matrix, where one process holds all of them."""
@@ -173,6 +181,21 @@ class CsrRows(SparseRows):
         rounded = object.__new__(CsrRows)
         rounded._set(self._starts, self._columns, values, self.shape[1])
         return rounded
+
+    def column_largest(self) -> torch.Tensor:
+        zeros = torch.zeros(self.shape[1], device=self.device)
+        return zeros.scatter_reduce_(0, self._columns.long(), self._entries().abs(), "amax")
+
+    def rounded_to_nearest(self, shifts: torch.Tensor) -> CsrRows:
+        each = shifts.index_select(0, self._columns)
+        values = (self._entries().double() + each).sub_(each).float()
+        rounded = object.__new__(CsrRows)
+        unchanged = self._values is None and bool((values == 1).all())
+        rounded._set(self._starts, self._columns, None if unchanged else values, self.shape[1])
+        return rounded
+
+    def _entries(self) -> torch.Tensor:
+        return torch.ones(len(self._columns), device=self.device) if self._values is None else self._values
 
     @torch.no_grad()
     def times_of_rows(self, weight: torch.Tensor, first: int, last: int) -> torch.Tensor:

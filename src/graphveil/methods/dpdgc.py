@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 
 from graphveil.execution import LedgerLike
+from graphveil.execution.exact import rounded_weights
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.methods import defaults, dpdgc_plan
 from graphveil.methods.estimator import NodeClassifier
@@ -267,20 +268,21 @@ class DPDGC(NodeClassifier):
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return model(data.adjacency if rows is None else data.adjacency[rows])
 
+        layer.exact = True
+        nodes = ledger.plan.facts.nodes
+
+        @torch.no_grad()
+        def hold_rows() -> None:
+            """On the lattice of their sums, and at their norm where that is what is paid for."""
+            private_rows = partial(self.arithmetic.table, norm=self.row_norm, terms=nodes, stretch=True)
+            layer.weight.copy_(private_rows(layer.weight) if private else rounded_weights(layer.weight, nodes))
+
+        hold_rows()
         if not private:
-            self._train_freely(model, logits, data.target, "embedding")
+            self._train_freely(model, logits, data.target, "embedding", after_step=hold_rows)
             self._table, self._bias = layer.weight.detach(), layer.bias.detach()
             with torch.no_grad():
                 return layer(data.adjacency)
-
-        layer.exact = True
-
-        @torch.no_grad()
-        def hold_norms() -> None:
-            rows = self.arithmetic.table(layer.weight, self.row_norm, ledger.plan.facts.nodes, stretch=True)
-            layer.weight.copy_(rows)
-
-        hold_norms()
         train_privately(
             model,
             logits,
@@ -289,7 +291,7 @@ class DPDGC(NodeClassifier):
             "embedding",
             learning_rate=self._private_rate(data),
             show=self.show_progress,
-            after_step=hold_norms,
+            after_step=hold_rows,
             arithmetic=self.arithmetic,
         )
         self._table, self._bias = layer.weight.detach(), layer.bias.detach()

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch.nn import functional
 
+from graphveil.execution.rowwise import product
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.networks import log_probabilities, normalize_rows
@@ -37,7 +38,7 @@ def votes_of_feature_neighbors(features: Rows, labels: torch.Tensor, train: torc
         for block in blocks:
             alike = _times(unit[block], compared)
             alike[block[:, None] == some] = 0
-            summed[block] += alike.clamp_min_(0).square_() @ votes
+            summed[block] += product(alike.clamp_min_(0).square_(), votes)
     usual = ballots.mean(0)
     summed += defaults.VOTE_PRIOR * usual
     return log_probabilities(summed / summed.sum(1, keepdim=True)) - log_probabilities(usual)
@@ -56,4 +57,4 @@ def _unit_rows(features: Rows) -> Rows:
 
 
 def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:
-    return rows.times(table) if isinstance(rows, SparseRows) else rows @ table
+    return rows.times(table) if isinstance(rows, SparseRows) else product(rows, table)

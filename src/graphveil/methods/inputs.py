@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
+from graphveil.execution.exact import column_totals
 from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows
 from graphveil.graph import GraphView
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
@@ -44,7 +45,7 @@ class Inputs:
 
     def total(self, rows: torch.Tensor) -> torch.Tensor:
         """The sum of all rows of a table, in float64."""
-        return rows.sum(0, dtype=torch.float64)
+        return self.target.total(column_totals(rows.float(), self.count(rows), self.target.largest))
 
     def longest(self, rows: torch.Tensor) -> torch.Tensor:
         """The largest norm of a table's rows."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from itertools import pairwise
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -15,7 +17,11 @@ from graphveil.execution.sparse_rows import Rows, SparseRows, linear
 
 class Dropout(nn.Module):
     """Dropout with a byte of randomness for each number, so with a chance in steps of 1/256: drawing more of it takes
-    longer on a CPU than the layers do."""
+    longer on a CPU than the layers do.
+
+    What is dropped of a row follows from a key, the step and the row's place among all rows, and not from how rows are
+    divided among processes; `begin` must be called before each training step.
+    """
 
     def __init__(self, chance: float) -> None:
         super().__init__()
@@ -23,12 +29,33 @@ class Dropout(nn.Module):
             raise InvalidInput("dropout", chance, "must be at least 0 and below 0.998")
         self._dropped = round(256 * chance)
 
+    def begin(self, key: int, step: int, first: int) -> None:
+        """Choose the masks of this step.
+
+        Args:
+            key: Of one training and this module.
+            step: The number of the step.
+            first: The place of the first row among the rows of all processes.
+        """
+        self._key, self._step, self._first, self._uses = key, step, first, 0
+
     def forward(self, h: torch.Tensor) -> torch.Tensor:
         if not self.training or not self._dropped:
             return h
-        words = torch.empty(-(-h.numel() // 8), dtype=torch.int64, device=h.device).random_(-(2**63), None)
-        kept = words.view(torch.uint8)[: h.numel()].view(h.shape) >= self._dropped
-        return h * kept * (256 / (256 - self._dropped))
+        rows, columns = h.shape
+        words = -(-columns // 8)  # for each row; Philox makes four at a time
+        block, before = divmod(self._first * words, 4)
+        stream = np.random.Philox(key=self._key, counter=[block, self._step, self._uses, 0])
+        self._uses += 1
+        drawn = torch.from_numpy(stream.random_raw(before + rows * words)[before:].view(np.uint8)).to(h.device)
+        kept = drawn.view(rows, 8 * words)[:, :columns] >= self._dropped
+        return h * kept.float().mul_(256 / (256 - self._dropped))
+
+
+def begin_step(model: nn.Module, key: int, step: int, first: int) -> None:
+    """`Dropout.begin` for all modules of a model."""
+    for number, module in enumerate(module for module in model.modules() if isinstance(module, Dropout)):
+        module.begin(key + number, step, first)
 
 
 class Perceptron(nn.Module):
@@ -140,8 +167,7 @@ class Committee(nn.Module):
         self.members = members
 
     def forward(self, x: Rows) -> torch.Tensor:
-        mean = torch.stack([torch.softmax(member(x), dim=1) for member in self.members]).mean(0)
-        return log_probabilities(mean)
+        return log_probabilities(mean_of([torch.softmax(member(x), dim=1) for member in self.members]))
 
 
 class WithoutVotes(nn.Module):
@@ -154,6 +180,11 @@ class WithoutVotes(nn.Module):
     def forward(self, x: Rows) -> torch.Tensor:
         opinion = self.opinion(x)
         return self.fusion(opinion, torch.zeros_like(opinion))
+
+
+def mean_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Their mean, added one after the other: torch's own order of additions depends on the place of an entry."""
+    return functools.reduce(torch.add, tensors) / len(tensors)
 
 
 def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:

@@ -14,8 +14,10 @@ from torch.nn import functional
 from graphveil.execution import LedgerLike
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.gradients import MeanGradients
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.execution.stages import Stages
+from graphveil.methods.networks import begin_step, mean_of
 from graphveil.methods.training_state import Best, RunningMean, TrainingState
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
@@ -46,15 +48,21 @@ class Target:
         return self.train.split(rows_at_once)
 
     @property
+    def first(self) -> int:
+        """The place of the first of these among all nodes that train, where other processes have some too."""
+        return 0
+
+    def largest(self, value: torch.Tensor) -> torch.Tensor:
+        """The largest, entry by entry, of what all processes give."""
+        return value
+
+    def total(self, value: torch.Tensor) -> torch.Tensor:
+        """The sum of what all processes give."""
+        return value
+
+    @property
     def validates(self) -> bool:
         return len(self.validation) > 0
-
-    def loss(self, logits: torch.Tensor) -> torch.Tensor:
-        """The mean over the training nodes, whose logits these are."""
-        return functional.cross_entropy(logits, self.labels[self.train])
-
-    def share(self, model: nn.Module) -> None:
-        """Complete the gradients of `loss`, where others have training nodes too."""
 
     def accuracy(self, logits: torch.Tensor) -> float:
         """On the validation nodes, whose logits these are."""
@@ -79,22 +87,42 @@ def train_freely(
     steps: int,
     learning_rate: float,
     show: bool | None,
+    after_step: Callable[[], None] | None = None,
 ) -> None:
-    """Full-batch Adam; keeps the weights of the best validation epoch. Nothing private may reach this function."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate)
+    """Full-batch Adam; keeps the weights of the best validation epoch. Nothing private may reach this function.
+
+    Gradients are exact sums (`execution.gradients`), and masks of dropout belong to rows: the weights do not depend on
+    the number of threads and processes.
+    """
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
     best = Best(model)
-    for _ in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
+    gradients = MeanGradients(model, target.count, target.largest, target.total)
+    labels = target.labels[target.train]
+    key = int(torch.randint(2**62, ()))
+
+    def row_losses() -> torch.Tensor:
+        return functional.cross_entropy(logits(target.train), labels, reduction="none")
+
+    for step in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
         model.train()
-        optimizer.zero_grad()
-        target.loss(logits(target.train)).backward()
-        target.share(model)
-        optimizer.step()
+        begin_step(model, key, step, target.first)
+        _take_step(model, optimizer, gradients.of(row_losses))
+        if after_step is not None:
+            after_step()
         if target.validates:
             model.eval()
             with torch.no_grad():
                 best.offer(target.accuracy(logits(target.validation)))
     best.take()
     model.eval()
+
+
+def _take_step(model: nn.Module, optimizer: torch.optim.Optimizer, gradients: Sequence[torch.Tensor]) -> None:
+    """One step of the optimizer with these gradients, in the model's order."""
+    for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    optimizer.zero_grad()  # the next step does without this one's gradients in memory
 
 
 def train_privately(
@@ -134,11 +162,7 @@ def train_privately(
             sums = clipped.over(blocks, row_losses)
         else:
             sums = clipped.of(partial(row_losses, target.train[drawn]))
-        noisy = ledger.noisy_sum(name, sums)
-        for parameter, gradient in zip((p for p in model.parameters() if p.requires_grad), noisy, strict=True):
-            parameter.grad = gradient
-        optimizer.step()
-        optimizer.zero_grad()  # the next step does without this one's gradient in memory
+        _take_step(model, optimizer, ledger.noisy_sum(name, sums))
         if after_step is not None:
             after_step()
 
@@ -196,7 +220,7 @@ def cross_fitted(
         models.append(model)
         with torch.no_grad():
             found.append(torch.softmax(model(rows), dim=1))
-    mean = torch.stack(found).mean(0)
+    mean = mean_of(found)
     for fold in range(folds):
         mean[order[held[fold]]] = found[fold][order[held[fold]]]
     return models, mean
