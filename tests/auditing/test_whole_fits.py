@@ -10,7 +10,7 @@ import graphveil as gv
 from graphveil.auditing import audit
 from graphveil.auditing.adjacent import adjacent_graphs, small_part
 from graphveil.auditing.bounds import Scores, toss
-from graphveil.auditing.recording import ledger_with_choice
+from graphveil.auditing.recording import ledger_with_choice, recorded_fit
 from graphveil.auditing.whole_fits import one_run_bound, one_run_p_value, one_run_scores, run_trials
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
@@ -130,3 +130,22 @@ def test_the_bound_of_one_run_grows_with_the_canaries():
 def test_one_run_needs_room_for_its_canaries():
     with pytest.raises(InvalidInput, match="room for"):
         one_run_scores(maker("dpdgc", gv.KNeighbor(20)), GRAPH, gv.KNeighbor(20), 1)
+
+
+def test_what_the_adversary_sees_of_a_fit():
+    """Noisy gradient sums, released rows of the others, their predictions, and answers about the replaced node."""
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
+    make = maker("dpdgc", LEVEL, table="labels")
+    trials = run_trials(make, pair, 4, 1, replay=False)
+    recorder, model = recorded_fit(make, pair.before, 1)
+    numbers = {entry.name: 0 for entry in recorder.entries}
+    for entry in recorder.entries:
+        numbers[entry.name] += entry.got.numel()
+    others, classes = len(pair.others), model.logits_.shape[1]
+    assert set(numbers) == {"features", "labels", "release", "head"}
+    assert {name: view.shape for name, view in trials.views.items()} == {
+        "weights": (4, numbers["features"] + numbers["head"]),
+        "released": (4, numbers["release"] // (others + 1) * others),
+        "predictions": (4, others * classes),
+        "query": (4, 2 * classes),
+    }

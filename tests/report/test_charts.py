@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from graphveil.experiments import SPECS
+from graphveil.experiments import SPECS, GraphRef
 from graphveil.report import Chart, Point, Series, charts_of, read_folder, write_report
 from graphveil.report.charts import calibration_chart
 from support.results import write_paper, write_results
@@ -67,3 +67,14 @@ def test_titles_are_graphs_or_else_the_experiments(tmp_path):
         write_results(tmp_path / name, SPECS[name].narrowed(seeds=1))
     titles = {e.results.name: charts_of(e.results)[0].title for e in read_folder(tmp_path)}
     assert titles == {"figure-c": "computers", "figure-d": SPECS["figure-d"].title}
+
+
+def test_files_are_named_after_experiment_and_graph_whatever_they_are_called(tmp_path):
+    names = {}
+    for title in ("mine", "../..", "a b/c"):
+        spec = SPECS["figure-c"].narrowed(seeds=1)
+        graph = GraphRef(title, path="there", content="ab")
+        write_results(tmp_path / "results", replace(spec, name=title, graphs=(graph,)))
+    for experiment in read_folder(tmp_path):
+        names[experiment.results.name] = charts_of(experiment.results)[0].name
+    assert names == {"mine": "mine-k-mine", "../..": "-k-", "a b/c": "a-b-c-k-a-b-c"}

@@ -60,3 +60,9 @@ def test_damaged_files(run_folder, name, text, message):
     with pytest.raises(InvalidInput, match=message):
         write_report(run_folder)
     assert not (run_folder / "report.html").exists()
+
+
+def test_a_call_that_is_none(results_folder):
+    (results_folder / "calls.jsonl").write_text('{"title": "no spec"}\n')
+    with pytest.raises(InvalidInput, match=r"calls\.jsonl = .*is missing or has the wrong form"):
+        read_folder(results_folder)
