@@ -36,11 +36,11 @@ def asked_by_processes(folder, count):
 
 
 def test_processes_at_the_same_time_get_one_answer(folder, monkeypatch):
-    answers = new_nodes._answers
+    compute = new_nodes._answers
 
     def slowly(*words):
         time.sleep(0.2)  # everybody else asks while this one is busy
-        return answers(*words)
+        return compute(*words)
 
     monkeypatch.setattr(new_nodes, "_answers", slowly)
     answers = asked_by_processes(folder, 6)

@@ -7,13 +7,13 @@ import shutil
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.manifest import JOURNAL, Entry, Manifest, read_manifest
+from graphveil.artifact.manifest import JOURNAL, Manifest, read_manifest
 from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import FORMAT, STATE
 from graphveil.privacy.certificate import Certificate
 from graphveil.storage.decoding import render_checksummed
-from support.artifacts import GRAPH, NEW, fitted
+from support.artifacts import GRAPH, NEW, fitted, reseal
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
 NASTY += [{"a": 1}, "\ud800"]
@@ -37,14 +37,6 @@ def changed(document, at, new):
         inner = inner[key]
     inner[at[-1]] = new
     return document
-
-
-def reseal(folder, file, data):
-    (folder / file).write_bytes(data)
-    manifest = read_manifest(folder)
-    kind = "grows" if file.endswith("jsonl") else "fixed"
-    entry = Entry.of(data, manifest.files[file].audience if file in manifest.files else "owner", kind)
-    (folder / "manifest.json").write_bytes(manifest.with_files({file: entry}).render())
 
 
 def check_one_line(what, look, *arguments):
@@ -99,15 +91,40 @@ def test_every_field(whole, tmp_path, file):
     assert tried > 10
 
 
-WRONG_ANSWERS = {"probabilities": [0.5, 0.25, 0.25], "reads": [120]}
-
-
-@pytest.mark.parametrize("field", WRONG_ANSWERS)
-def test_answers_of_another_model(whole, tmp_path, field):
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("probabilities", [0.5, 0.25, 0.25], "does not fit this model"),
+        ("probabilities", [1.5, -0.5], "has the wrong form"),
+        ("release", -1, "has the wrong form"),
+        ("reads", [120], "does not fit this model"),
+        ("reads", [-1], "reads something that is no node"),
+    ],
+)
+def test_answers_that_no_model_gave(whole, tmp_path, field, value, message):
     folder = shutil.copytree(whole, tmp_path / "run")
     answer = json.loads((folder / JOURNAL).read_text().splitlines()[0])
-    reseal(folder, JOURNAL, json.dumps({**answer, field: WRONG_ANSWERS[field]}).encode() + b"\n")
-    with pytest.raises(gv.InvalidInput, match=r"new_nodes\.jsonl.* does not fit this model"):
+    reseal(folder, JOURNAL, json.dumps({**answer, field: value}).encode() + b"\n")
+    with pytest.raises(gv.InvalidInput, match=message):
+        gv.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("owner/nodes.json", {"a": 1}, "must be a list of names"),
+        ("owner/nodes.json", list(range(120)), "must be a list of names"),
+        ("owner/nodes.json", ["a", "b"], "must be 120 different names"),
+        ("owner/nodes.json", ["a"] * 120, "must be 120 different names"),
+        ("owner/naming.json", [], "must have the keys classes and categories"),
+        ("owner/naming.json", {"classes": None}, "must have the keys classes and categories"),
+        ("owner/graph.json", {"salt": "a"}, "must have the keys salt and digest"),
+    ],
+)
+def test_names_of_another_form(whole, tmp_path, file, content, message):
+    folder = shutil.copytree(whole, tmp_path / "run")
+    reseal(folder, file, json.dumps(content).encode())
+    with pytest.raises(gv.InvalidInput, match=message):
         gv.load(folder)
 
 

@@ -1,6 +1,7 @@
-"""A small graph, models fitted to it, and two nodes that join it."""
+"""A small graph, models fitted to it, two nodes that join it, and files that somebody has changed."""
 
 import graphveil as gv
+from graphveil.artifact.manifest import Entry, read_manifest
 from graphveil.graph import csbm
 from graphveil.methods import method_class
 
@@ -23,3 +24,12 @@ def save_with_new_nodes(folder):
     fitted().save(folder)
     gv.load(folder).predict_new(**NEW)
     return folder
+
+
+def reseal(folder, file, data):
+    """Replace a file, or add one, and make the manifest fit it."""
+    (folder / file).write_bytes(data)
+    manifest = read_manifest(folder)
+    old = manifest.files.get(file)
+    entry = Entry.of(data, "owner") if old is None else Entry.of(data, old.audience, old.kind)
+    (folder / "manifest.json").write_bytes(manifest.with_files({file: entry}).render())

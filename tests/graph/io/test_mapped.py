@@ -123,6 +123,35 @@ def test_the_same_graph_or_the_same_error(tables: dict[str, pa.Table], options: 
         assert list(files.iterdir()) == []
 
 
+WRONG_EDGES = {
+    "an unknown id": ([0, 1, 2, 9], [1, 2, 0, 1], "row 4, column 'source' = 9: there is no node"),
+    "a missing id": ([0, 9, 2, None], [1, 2, 0, 1], "row 4, column 'source' = None: an id is missing"),
+    "a loop": ([0, 1, 2, 2], [1, 2, 0, 2], "row 4, column 'source' = 2: .*its own node"),
+    "a duplicate": ([0, 1, 2, 1], [1, 2, 0, 2], "row 4, column 'source' = 1: .* already listed in row 2"),
+}
+
+
+@pytest.mark.parametrize(("source", "target", "message"), WRONG_EDGES.values(), ids=WRONG_EDGES.keys())
+def test_errors_in_later_parts(tmp_path: Path, source: list[Any], target: list[Any], message: str) -> None:
+    pyarrow.parquet.write_table(pa.table({"id": [0, 1, 2]}), tmp_path / "nodes.parquet")
+    edges = pa.table({"source": pa.array(source, pa.int64()), "target": target})
+    pyarrow.parquet.write_table(edges, tmp_path / "edges.parquet")
+    with pytest.raises(InvalidInput, match=message):
+        read_graph(tmp_path, mmap=tmp_path)
+
+
+def test_columns_of_different_lengths(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = mapped.EdgeStream.parts
+
+    def cut(self: mapped.EdgeStream, column: str) -> Iterator[Any]:
+        parts = list(whole(self, column))
+        yield from parts[:-1] if column == "target" else parts
+
+    monkeypatch.setattr(mapped.EdgeStream, "parts", cut)
+    with pytest.raises(InvalidInput, match="its columns differ in length"):
+        read_graph(tables, mmap=tmp_path)
+
+
 @pytest.mark.parametrize("kind", [pa.float64(), pa.date32(), pa.null()])
 @pytest.mark.parametrize("values", [[], [None], [1, None]])
 def test_columns_that_hold_no_ids(tmp_path: Path, kind: pa.DataType, values: list[int | None]) -> None:

@@ -208,6 +208,26 @@ def test_errors_name_file_row_and_column(
         assert "\n" not in str(caught.value)
 
 
+TYPE_ERRORS: dict[str, tuple[dict[str, Any], str]] = {
+    "ids": ({"id": pa.array([1.0, 2.0, 3.0, 4.0])}, "column 'id' = 'double': ids must be integers or strings"),
+    "labels that are no number": ({"label": [0.0, 1.0, float("nan"), 1.0]}, "column 'label' = nan: is not a label"),
+    "lists as labels": ({"label": [[0], [1], [0], [1]]}, "column 'label' = 'list.*': must hold single values"),
+}
+
+
+@pytest.mark.parametrize(("nodes", "message"), TYPE_ERRORS.values(), ids=TYPE_ERRORS.keys())
+def test_columns_of_another_type(tmp_path: Path, nodes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        read_graph(folder(tmp_path / "g", NODES | nodes, EDGES, "parquet"))
+
+
+def test_more_classes_than_categories_are_allowed(tmp_path: Path) -> None:
+    path = folder(tmp_path / "g", NODES | {"label": ["a", "b", "c", "d"]}, EDGES)
+    assert read_graph(path, max_categories=4).num_classes == 4
+    with pytest.raises(InvalidInput, match="column 'label' = 4: more than max_categories = 3 classes"):
+        read_graph(path, max_categories=3)
+
+
 def test_repairs_on_request(tmp_path: Path) -> None:
     edges = {"source": ["ann", "ann", "ann"], "target": ["bob", "bob", "ann"]}
     graph = read_graph(folder(tmp_path / "g", edges=edges), drop_duplicates=True, drop_self_loops=True)
