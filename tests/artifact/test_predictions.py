@@ -9,9 +9,11 @@ import pytest
 
 import graphveil as gv
 from graphveil.artifact.manifest import JOURNAL
-from graphveil.artifact.predictions import FolderAnswers
+from graphveil.artifact.predictions import FolderAnswers, read_new_nodes
+from graphveil.graph.report import FeatureColumn
 from graphveil.methods import new_nodes
 from graphveil.methods.answers import epsilon_with
+from graphveil.methods.naming import Naming
 from support.artifacts import GRAPH, NEW, fitted
 
 FORK = multiprocessing.get_context("fork")
@@ -169,3 +171,41 @@ def test_a_new_node_may_read_nobody(folder):
 
 def test_no_new_nodes_is_an_empty_answer(folder):
     assert gv.load(folder).predict_new([], np.zeros((0, 8)), []).shape == (0, 2)
+
+
+def test_a_journal_that_was_changed_since_it_was_read(folder):
+    model = gv.load(folder)
+    length = (folder / JOURNAL).stat().st_size
+    gv.load(folder).predict_new(["x"], [[1.0] * 8], [[1, 2]])
+    data = bytearray((folder / JOURNAL).read_bytes())
+    data[length + 12] ^= 1
+    (folder / JOURNAL).write_bytes(data)
+    with pytest.raises(gv.InvalidInput, match="is not what the manifest states: it was changed"):
+        model.predict_new(["y"], [[1.0] * 8], [[1, 2]])
+
+
+FACTS = gv.PublicFacts(nodes=120, train_nodes=90, features=3, classes=2)
+COLUMNS = Naming(columns=(FeatureColumn("age", "numeric"), FeatureColumn("job", "categorical", 2, ("baker", "smith"))))
+
+
+def test_new_nodes_in_a_table(tmp_path):
+    (tmp_path / "new.csv").write_text("job,id,neighbors,age\nsmith,zoe,3 17,1.5\nbaker,yan,,2\n")
+    new = read_new_nodes(tmp_path / "new.csv", COLUMNS, FACTS)
+    assert (new.ids, new.neighbors) == (["zoe", "yan"], [[3, 17], []])
+    assert new.features.tolist() == [[1.5, 0, 1], [2, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("naming", "table", "message"),
+    [
+        (Naming(), "id,neighbors,a,b\nzoe,,1,2\n", "columns = 2: must be 3 features beside id and neighbors"),
+        (COLUMNS, "id,neighbors,age,job,more\nzoe,,1,smith,2\n", "columns = 'more': is no feature of this model"),
+        (COLUMNS, "id,neighbors,age,job\nzoe,,1,clown\n", "row 1, column 'job' = 'clown': is not a category"),
+        (COLUMNS, "id,neighbors,age,job\nzoe,,old,smith\n", "row 1, column 'age' = 'old': must be a number"),
+        (COLUMNS, "id,neighbors,job\nzoe,,smith\n", "there is no column 'age'"),
+    ],
+)
+def test_tables_that_do_not_fit_the_model(tmp_path, naming, table, message):
+    (tmp_path / "new.csv").write_text(table)
+    with pytest.raises(gv.InvalidInput, match=message):
+        read_new_nodes(tmp_path / "new.csv", naming, FACTS)

@@ -9,6 +9,7 @@ from safetensors.torch import load_file
 
 import graphveil as gv
 from graphveil.artifact.manifest import read_manifest
+from graphveil.artifact.saving import check_apart
 from support.artifacts import GRAPH, SEED, fitted
 
 A = GRAPH.reads("out").toarray().astype(np.float64)
@@ -97,3 +98,12 @@ def test_no_counts_of_readers(tmp_path):
     fitted("dpdgc", gv.Node(40)).save(tmp_path / "run")
     for path in (tmp_path / "run").rglob("*.safetensors"):
         assert "readers" not in load_file(path)
+
+
+def test_run_and_checkpoint_lie_apart(tmp_path):
+    check_apart(tmp_path / "run", tmp_path / "kept")
+    with pytest.raises(gv.InvalidInput, match="is the same folder as out"):
+        check_apart(tmp_path / "run", tmp_path / "other" / ".." / "run")
+    for out, checkpoint in (("run", "run/kept"), ("kept/run", "kept")):
+        with pytest.raises(gv.InvalidInput, match="lie in one another"):
+            check_apart(tmp_path / out, tmp_path / checkpoint)

@@ -92,6 +92,13 @@ def test_npz_errors_name_the_file(tmp_path: Path, changes: dict[str, Any], messa
         read_graph(save_npz(tmp_path / "g.npz", **changes))
 
 
+def test_a_single_array_is_no_archive(tmp_path: Path) -> None:
+    with (tmp_path / "g.npz").open("wb") as file:
+        np.save(file, np.arange(3))
+    with pytest.raises(InvalidInput, match=r"is a single array, not an \.npz archive"):
+        read_graph(tmp_path / "g.npz")
+
+
 def test_scipy_and_gnn_benchmark_keys(tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", indptr=[0, 1, 2], indices=[1, 0])
     assert read_graph(tmp_path / "bare.npz").num_edges == 2

@@ -50,9 +50,10 @@ _CSR = ("data", "indices", "indptr", "shape")
 def read_npz(path: Path, split: int) -> FileContent:
     """Read an `.npz` file; `split` is the column of masks that have several."""
     with decoding(path, "an .npz file of arrays"), inside(path):
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
-                raise InvalidInput("content", type(file).__name__, "is a single array, not an .npz archive")
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InvalidInput("content", type(archive).__name__, "is a single array, not an .npz archive")
+        with archive as file:
             read = [key for key in file.files if key in _known(file.files)]
             arrays = {key: file[key] for key in read}
             unused = tuple(f"array {key!r}" for key in file.files if key not in arrays)
