@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 
+from graphveil.errors import InvalidInput
 from graphveil.evaluation.scores import Evaluation, evaluate, scores
 
 
@@ -48,3 +49,19 @@ def test_calibration_by_hand():
     assert evaluation.calibration_error == pytest.approx((0.6 + 3 * (0.9 - 2 / 3)) / 4)
     # Wilson, for 2 of 3 at 95 %.
     assert evaluation.bins[1].interval == pytest.approx((0.2077, 0.9385), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"confusion": [[1, 0]]}, "another number of classes"),
+        ({"classes": ["a"]}, "another number of classes"),
+        ({"confusion": [[0, 0], [0, 0]]}, "has no nodes"),
+        ({"bins": [{"count": 1}]}, "is missing or has the wrong form"),
+        ({"classes": None}, "is missing or has the wrong form"),
+    ],
+)
+def test_what_was_written_is_read_strictly(change, message):
+    evaluation = evaluate(np.array([0, 1]), np.eye(2))
+    with pytest.raises(InvalidInput, match=message):
+        Evaluation.from_dict(evaluation.to_dict() | change)

@@ -43,6 +43,7 @@ BROKEN = {
     "NaN in sparse features": ({"x": sp.csr_array(features_with(np.nan))}, r"features\[2, 1\] = nan"),
     "text features": ({"x": [["a"], ["b"], ["c"]]}, "features = '<U1': must be numbers"),
     "ragged features": ({"x": [[1.0], [2.0, 3.0], [4.0]]}, "features = 'list': has rows of different lengths"),
+    "complex sparse features": ({"x": sp.csr_array(np.ones((3, 2), complex))}, "features = 'complex128'"),
     "complex features": ({"x": torch.zeros(3, 2, dtype=torch.complex64)}, "features = 'torch.complex64'"),
     "features of one dimension": ({"x": [1.0, 2.0, 3.0]}, r"features = \(3,\): must have shape \(3,"),
     "too few feature rows": ({"x": np.zeros((2, 2)), "num_nodes": 3}, r"features = \(2, 2\)"),

@@ -83,6 +83,6 @@ def test_a_cipher_that_fails_adds_nothing(worker, monkeypatch, answer, written):
     cipher = ctypes.cast(broken, ctypes.c_void_p)
     monkeypatch.setattr(worker._keystream, "for_compiled_code", lambda *place: (cipher, *sound(*place)[1:]))
     values = torch.zeros(CHUNK).double()
-    with pytest.raises(OSError, match="keystream"):
+    with pytest.raises(OSError, match="OpenSSL did not make the keystream"):
         worker.add([values], KEY, 0, ROUNDING)
     assert not values.any()

@@ -355,6 +355,7 @@ def test_blanks_around_an_id_do_not_belong_to_it(tmp_path: Path, ending: str) ->
         ({"categories": {"town": []}}, "one value at least"),
         ({"categories": {"twon": ["Ulm"]}}, "'twon', no feature"),
         ({"found": {"classes": "many", "categories": {}}}, "found = 'many'"),
+        (["classes"], "graph.json: content = 'list': must be an object"),
     ],
 )
 def test_declarations_are_strict(tmp_path: Path, declared: dict[str, Any], message: str) -> None:
