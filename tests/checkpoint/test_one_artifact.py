@@ -86,6 +86,8 @@ def test_a_second_save(folder, tmp_path):
         model.save(tmp_path / "run")
         with pytest.raises(gv.InvalidInput, match="a second folder would draw noise"):
             model.save(tmp_path / "second")
+        with pytest.raises(AlreadySaved, match=r"is saved in .*run already; a second artifact would draw noise"):
+            kept.goes_to(tmp_path / "second", "another checksum")
     assert not (tmp_path / "second").exists()
 
 

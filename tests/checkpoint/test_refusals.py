@@ -154,43 +154,51 @@ def test_bytes_that_somebody_wrote(begun, no_draws):
                 pass
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda body: body.update(stages=[]),
-        lambda body: body["ledger"].update(features=4),
-        lambda body: body["ledger"].update(features="3"),
-        lambda body: body.update(ledger=[]),
-        lambda body: body.update(position=-1),
-        lambda body: body.update(position="x"),
-        lambda body: body["stages"][0].update(name="end"),
-        lambda body: body["stages"][1].update(steps=1),
-        lambda body: body["stages"][-1].update(of=7),
-        lambda body: body["stages"][-2].update(steps=2, of=2),
-        lambda body: body["stages"][-1].update(size="x"),
-        lambda body: body["stages"].insert(1, body["stages"][0]),
-        lambda body: body["fit"].pop("graph"),
-    ],
-)
-def test_contradictions_with_a_right_checksum(begun, no_draws, change):
+CONTRADICTIONS = [
+    (lambda body: body.update(stages=[]), "do not follow one another"),
+    (lambda body: body["ledger"].update(features=4), "'features': 4.* does not belong to this plan"),
+    (lambda body: body["ledger"].update(features="3"), "'features': '3'.* does not belong to this plan"),
+    (lambda body: body.update(ledger=[]), "does not belong to this plan"),
+    (lambda body: body.update(position=-1), "position = -1"),
+    (lambda body: body.update(position="x"), "position = 'x'"),
+    (lambda body: body["stages"][0].update(name="end"), "end is in the place of start"),
+    (lambda body: body["stages"][1].update(steps=1), "do not follow one another"),
+    (lambda body: body["stages"][-1].update(of=7), "head has 7 steps in it instead of 3"),
+    (lambda body: body["stages"][-2].update(steps=2, of=2), r"stage-003-2\.safetensors.* is missing"),
+    (lambda body: body["stages"][-1].update(size="x"), "cannot be read as safetensors"),
+    (lambda body: body["stages"].insert(1, body["stages"][0]), "start is in the place of features"),
+    (lambda body: body["fit"].pop("graph"), "cannot be read as a checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), CONTRADICTIONS, ids=[message for _, message in CONTRADICTIONS])
+def test_contradictions_with_a_right_checksum(begun, no_draws, change, message):
     body = json.loads((begun / STATE).read_text())
     change(body)
     del body["sha256"], body["format"]
     stages = tuple(Stage(**stage) for stage in body.pop("stages"))
     (begun / STATE).write_bytes(State(**body, stages=stages).render())
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match=message):
         resume(begun)
 
 
-def test_values_that_no_draw_can_have_given(begun, no_draws, monkeypatch):
-    tensors = Checkpoint._reach
+WRONG_VALUES = {
+    "a row too few": lambda value: {"value": value[:-1]},
+    "another name": lambda value: {"other": value},
+    "a second tensor": lambda value: {"value": value, "other": value},
+}
+
+
+@pytest.mark.parametrize("change", WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_values_that_no_draw_can_have_given(begun, no_draws, monkeypatch, change):
+    whole = Checkpoint._reach
 
     def reach(self, name):
-        kept = tensors(self, name)
-        return kept and (kept[0], {key: value[:-1] for key, value in kept[1].items() if value.ndim})
+        kept = whole(self, name)
+        return (kept[0], change(kept[1]["value"])) if kept and "value" in kept[1] else kept
 
     monkeypatch.setattr(Checkpoint, "_reach", reach)
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput, match="cannot have given what it holds"):
         resume(begun)
 
 
