@@ -1,4 +1,4 @@
-"""Mean gradients of training that needs no protection: those of autograd, the same bits however rows are divided."""
+"""Gradients of training that needs no protection: those of autograd, the same bits however rows are divided."""
 
 import functools
 import threading
@@ -15,7 +15,7 @@ from torch.nn.functional import selu as plain_selu
 from graphveil.errors import InvalidInput
 from graphveil.execution import sums
 from graphveil.execution.exact import column_totals, rounded_weights
-from graphveil.execution.gradients import MeanGradients
+from graphveil.execution.gradients import ExactGradients
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from support.threads import on_threads
@@ -54,7 +54,7 @@ class Processes:
     """Threads that exchange what processes would."""
 
     def __init__(self, count):
-        self._given, self._barrier = [None] * count, threading.Barrier(count)
+        self._given, self._barrier = [None] * count, threading.Barrier(count, timeout=60)
 
     def together(self, join, place, value):
         self._given[place] = value
@@ -69,13 +69,13 @@ def gradients(binary, cuts=(), order=None, passes=1):
     a, x, y = rows(binary)
     order = np.arange(ROWS) if order is None else order
     pieces = [order[first:last] for first, last in zip((0, *cuts), (*cuts, ROWS), strict=True)]
-    processes = Processes(len(pieces))
+    processes, models = Processes(len(pieces)), [net() for _ in pieces]
 
     def found_by(place):
-        model, mine = net(), torch.from_numpy(pieces[place])
+        model, mine = models[place], torch.from_numpy(pieces[place])
         inputs = CsrRows(sp.csr_array(a[pieces[place]])), x[mine]
         largest, total = (functools.partial(processes.together, join, place) for join in (torch.maximum, torch.add))
-        engine = MeanGradients(model, ROWS, largest, total)
+        engine = ExactGradients(model, ROWS, largest, total)
         for _ in range(passes):
             found = engine.of(lambda: cross_entropy(model(*inputs), y[mine], reduction="none"))
         return found
@@ -89,7 +89,8 @@ def test_they_are_those_of_autograd(binary):
     a, x, y = rows(binary)
     model = net().double()
     read = torch.from_numpy(a).double() @ model.sparse.weight + model.sparse.bias
-    loss = cross_entropy(model.out(plain_selu(read + model.dense(x.double()))), y)
+    out = model.out(plain_selu(read + model.dense(x.double())))
+    loss = cross_entropy(out, y, reduction="sum")
     expected = torch.autograd.grad(loss, list(model.parameters()))
     (found,) = gradients(binary)
     for (name, _), ours, theirs in zip(model.named_parameters(), found, expected, strict=True):
@@ -118,17 +119,18 @@ def test_neither_order_nor_processes_nor_threads_change_them(binary, monkeypatch
 def test_ones_beside_large_numbers_of_another_process():
     """One process has only ones in a column, another one numbers beside which a one is nothing."""
     a = sp.csr_array(np.array([[1.0], [1.0], [3e9]], np.float32))
+    layers = [SparseLinear(1, 2) for _ in range(2)]
+    layers[1].load_state_dict(layers[0].state_dict())
 
     def found(pieces):
         processes = Processes(len(pieces))
 
         def found_by(place):
-            torch.manual_seed(0)
-            layer = SparseLinear(1, 2)
+            layer = layers[place]
             inputs = CsrRows(sp.csr_array(a[pieces[place]]))
             largest, total = (functools.partial(processes.together, join, place) for join in (torch.maximum, torch.add))
             labels = torch.zeros(len(pieces[place]), dtype=torch.long)
-            engine = MeanGradients(layer, 3, largest, total)
+            engine = ExactGradients(layer, 3, largest, total)
             return engine.of(lambda: cross_entropy(layer(inputs), labels, reduction="none"))
 
         with ThreadPoolExecutor(len(pieces)) as threads:
@@ -141,7 +143,7 @@ def test_ones_beside_large_numbers_of_another_process():
 
 def test_a_layer_used_twice_is_refused():
     layer = Linear(3, 3)
-    engine = MeanGradients(layer, 2, lambda value: value, lambda value: value)
+    engine = ExactGradients(layer, 2, lambda value: value, lambda value: value)
     with pytest.raises(InvalidInput, match="used 2 times"):
         engine.of(lambda: layer(layer(torch.ones(2, 3))).sum(1))
 

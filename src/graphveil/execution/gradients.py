@@ -1,4 +1,4 @@
-"""Exact mean gradients, for training that needs no protection: the same bits for any number of threads and processes.
+"""Exact gradients, for training that needs no protection: the same bits for any number of threads and processes.
 
 A sum in float32 depends on the order of its terms, which libraries choose by the number of threads. Here the factors of
 each row's gradient (`recording`) are rounded first, to as many bits below the largest entry of their column as leave
@@ -27,8 +27,8 @@ _FACTOR_BITS, _SUM_BITS = 24, 53
 Together = Callable[[torch.Tensor], torch.Tensor]
 
 
-class MeanGradients:
-    """The gradient of the mean of all rows' losses: one float32 tensor per parameter.
+class ExactGradients:
+    """The gradient of the sum of all rows' losses: one float32 tensor per parameter.
 
     All parameters must belong to linear layers that are used once per pass. Every pass must be over the same rows.
 
@@ -68,7 +68,7 @@ class MeanGradients:
                 add_outer(weight, outputs, Factor(rows.detach(), ByColumn(shifts)), bias)
                 sums |= {id(layer.weight): weight, id(layer.bias): bias}
         trainable = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
-        return [(self._total(sums[id(parameter)]) / self._count).float() for parameter in trainable]
+        return [self._total(sums[id(parameter)]).float() for parameter in trainable]
 
     def _outputs(self, calls: list[Call]) -> list[Factor]:
         """The gradients of the calls' outputs, with their rounding; that of inputs which are new is kept."""
@@ -77,13 +77,11 @@ class MeanGradients:
         output_bits = min(_FACTOR_BITS, bits - input_bits)
         new = [rows for rows in {id(call.rows): call.rows for call in calls}.values() if rows not in self._shifts]
         sizes = [_column_largest(rows) for rows in (*new, *(call.gradient for call in calls))]
-        largest = self._largest(torch.cat(sizes)).split([len(each) for each in sizes])
-        for rows, of_inputs in zip(new, largest, strict=False):
-            self._shifts[rows] = nearest_shifts(of_inputs, input_bits)
-        return [
-            Factor(call.gradient, ByColumn(nearest_shifts(of_outputs, output_bits)))
-            for call, of_outputs in zip(calls, largest[len(new) :], strict=True)
-        ]
+        inputs, outputs = self._largest(torch.cat(sizes)).tensor_split([sum(len(each) for each in sizes[: len(new)])])
+        shifts = torch.cat([nearest_shifts(inputs, input_bits), nearest_shifts(outputs, output_bits)])
+        each = iter(shifts.split([len(each) for each in sizes]))
+        self._shifts.update((rows, next(each)) for rows in new)
+        return [Factor(call.gradient, ByColumn(next(each))) for call in calls]
 
 
 def _column_largest(rows: Rows) -> torch.Tensor:

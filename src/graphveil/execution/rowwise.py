@@ -27,7 +27,7 @@ def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         matrix = functional.pad(matrix, (0, missing_columns))
     if missing_rows:
         rows = functional.pad(rows, (0, 0, 0, missing_rows))
-    return (rows @ matrix)[:count, :columns].contiguous()
+    return (rows @ matrix)[:count, :columns].clone(memory_format=torch.contiguous_format)
 
 
 class _Product(torch.autograd.Function):
@@ -59,7 +59,7 @@ class Linear(nn.Linear):
     """`torch.nn.Linear`, row by row."""
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        return times(input, self.weight.T) + self.bias
+        return times(input, self.weight.T).add_(self.bias)  # in place: new memory costs more than the sum
 
 
 # The constants of Klambauer et al. 2017 (arXiv:1706.02515), as torch has them.

@@ -299,7 +299,7 @@ class SparseLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
 
     def forward(self, rows: SparseRows) -> torch.Tensor:
-        return rows.product(self.weight, exact=self.exact) + self.bias
+        return rows.product(self.weight, exact=self.exact).add_(self.bias)
 
 
 Rows = torch.Tensor | SparseRows

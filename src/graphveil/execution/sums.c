@@ -135,31 +135,34 @@ FOR_EACH_PROCESSOR void graphveil_column_sums(const float *rows, size_t width, s
 ROW_SUMS(graphveil_row_sums_32, int32_t)
 ROW_SUMS(graphveil_row_sums_64, int64_t)
 
-/* Rounds `tall` columns of `count` rows into memory without gaps; columns that are not there become zero. */
-INLINE void pack(const factor *of, size_t first, size_t count, size_t at, size_t tall, double *out) {
-    const size_t there = of->width - at < tall ? of->width - at : tall;
+/* Rounds `there` columns of `count` rows into memory without gaps, `tall` columns wide; those that are missing become zero. */
+INLINE void pack_columns(const factor *of, size_t first, size_t count, size_t at, size_t there, size_t tall, double *out) {
     for (size_t row = first; row < first + count; row++, out += tall) {
         const float *from = of->rows + row * of->width + at;
-        float copy[16] = {0};
-        double shifts[16] = {0};
-        if (there < tall)
-            from = memcpy(copy, from, there * sizeof *from);
-        if (of->factors && of->factors[row] == 0)
-            for (size_t k = 0; k < tall; k++)
-                out[k] = 0;
-        else if (of->factors)
-            for (size_t k = 0; k < tall; k++)
-                out[k] = by_row(from[k], of->factors[row], of->steps[row]);
-        else if (of->shifts) {
-            const double *shift = of->shifts + at;
-            if (there < tall)
-                shift = memcpy(shifts, shift, there * sizeof *shift);
-            for (size_t k = 0; k < tall; k++)
-                out[k] = by_column(from[k], shift[k]);
-        } else
-            for (size_t k = 0; k < tall; k++)
+        const float each = of->factors ? of->factors[row] : 0, step = of->factors ? of->steps[row] : 0;
+        if (of->shifts)
+            for (size_t k = 0; k < there; k++)
+                out[k] = by_column(from[k], of->shifts[at + k]);
+        else if (!of->factors)
+            for (size_t k = 0; k < there; k++)
                 out[k] = from[k];
+        else if (each == 0)
+            for (size_t k = 0; k < there; k++)
+                out[k] = 0;
+        else
+            for (size_t k = 0; k < there; k++)
+                out[k] = by_row(from[k], each, step);
+        for (size_t k = there; k < tall; k++)
+            out[k] = 0;
     }
+}
+
+/* `tall` columns, of which some may be missing; where none are, a compiler knows the number of columns. */
+INLINE void pack(const factor *of, size_t first, size_t count, size_t at, size_t tall, double *out) {
+    if (of->width - at < tall)
+        pack_columns(of, first, count, at, of->width - at, tall, out);
+    else
+        pack_columns(of, first, count, at, tall, tall, out);
 }
 
 /* total += the sum over rows of outputs[r] inputs[r]^T; bias += the sum of outputs[r], if there is one.

@@ -14,7 +14,7 @@ from torch.nn import functional
 from graphveil.execution import LedgerLike
 from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT, Arithmetic
-from graphveil.execution.gradients import MeanGradients
+from graphveil.execution.gradients import ExactGradients
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.execution.stages import Stages
 from graphveil.methods.networks import begin_step, mean_of
@@ -94,9 +94,10 @@ def train_freely(
     Gradients are exact sums (`execution.gradients`), and masks of dropout belong to rows: the weights do not depend on
     the number of threads and processes.
     """
-    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, fused=True)
+    # Adam divides by the gradient's size, so a sum does as well as a mean once its eps is as many times larger.
+    optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * target.count, fused=True)
     best = Best(model)
-    gradients = MeanGradients(model, target.count, target.largest, target.total)
+    gradients = ExactGradients(model, target.count, target.largest, target.total)
     labels = target.labels[target.train]
     key = int(torch.randint(2**62, ()))
 
@@ -144,7 +145,7 @@ def train_privately(
     guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
-    # Adam divides by the gradient's size, so a sum does as well as a mean once its eps is as many times larger.
+    # Sums of gradients, and an eps to match, as in free training.
     expected = planned.sampling_rate * target.count
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * expected, fused=True)
     model.eval()  # dropout would only add noise to noise
