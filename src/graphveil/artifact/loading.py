@@ -183,4 +183,4 @@ def _inputs(model: NodeClassifier, graph: Graph) -> Inputs:
     if not same or not fingerprint.is_of(graph):
         why = "is not the graph that this model was trained on: links, features, labels and split must be the same"
         raise InvalidInput("graph", graph.name, why)
-    return Inputs(graph, graph.reads(model.direction), model.device, model.fitted_.sparse)
+    return Inputs(graph, graph.reads(model.direction), model.device, model.fitted_.sparse, model.feature_norm)

@@ -39,7 +39,7 @@ from graphveil.auditing.recording import (
     MakeModel,
     Recorder,
     ReorderedReplay,
-    ledger_with_choice,
+    ledger_on_branch,
     recorded_fit,
     replayed_fit,
 )
@@ -103,10 +103,10 @@ class Target:
         return [replace(self, options={**self.options, "table": table}) for table in tables]
 
     def ledgers(self, plan: Plan) -> list[MakeLedger]:
-        """Where a plan has branches, one ledger for each outcome of the choice: both are possible on every graph."""
+        """Where a plan has branches, one ledger for each of them: all are possible on every graph."""
         if not plan.branches:
             return [self.make_ledger]
-        return [partial(ledger_with_choice, outcome, self.make_ledger) for outcome in (True, False)]
+        return [partial(ledger_on_branch, branch.name, self.make_ledger) for branch in plan.branches]
 
     def directions(self) -> tuple[bool, ...]:
         """Whether graphs are directed: as the edge unit says; directed where degrees are bounded, which is a bound on

@@ -1,8 +1,8 @@
 """Canaries: for each mechanism the worst pair of adjacent graphs, as a small graph, and many copies of it in one graph.
 
 Each pair attains the sensitivity that `graphveil.privacy.sensitivity` states (docs/theory.md has the proofs of
-tightness; for choices see `choice_sums`), so an attack on it is as strong as an attack can be. Copies share no node: in
-one release each has noise of its own.
+tightness; for statistics see `statistics_sums`), so an attack on it is as strong as an attack can be. Copies share no
+node: in one release each has noise of its own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ import torch
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import CsrRows, SparseRows
 from graphveil.graph import Graph
-from graphveil.methods.choice import co_reader_margins, neighbor_margins
+from graphveil.methods.choice import co_reader_margins
+from graphveil.methods.expectation import GraphBranch, right_counts
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.link_statistics import link_sums
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
 from graphveil.privacy.mechanisms import GaussianRelease
@@ -139,7 +141,9 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
             graph.adjacency, graph.labels, torch.arange(len(graph.labels)), classes, tau
         )
     if mechanism.role == "statistics":
-        return _moved_sums(*choice_sums(plan)), lambda graph: graph.table
+        return _moved_sums(*statistics_sums(plan)), lambda graph: graph.table
+    if mechanism.role == "expectation":
+        return _moved_sums(*expectation_sums(plan)), lambda graph: graph.table
     if mechanism.role == "table" and mechanism.table == "posteriors":
         return _changed_opinion(), lambda graph: torch.softmax(graph.table, dim=1)
     if mechanism.role != "aggregation" or isinstance(level, Edge):
@@ -290,12 +294,12 @@ class _Nodes:
         return Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(classes)[torch.tensor(self.guesses)]
 
 
-def choice_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
-    """The sums that the choice of this plan releases, before and after a training node was replaced.
+def statistics_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums that the statistics of this plan release, before and after a training node was replaced.
 
-    The pairs of graphs move the sums of `methods.choice` nearly as far as they are said to move. The bounds of
-    docs/theory.md, sections 5.5 and 5.6, add up what each term can do by itself, and no pair of graphs does all of it
-    at once: these come to 60 to 90 % of the bound.
+    The pairs of graphs move them nearly as far as they are said to move. The bounds of docs/theory.md, sections 5.5 and
+    5.7, add up what each term can do by itself, and no pair of graphs does all of it at once: these come to 60 to 95 %
+    of the bound.
     """
     level, facts = plan.level, plan.facts
     sums = []
@@ -305,28 +309,41 @@ def choice_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
             data, opinions = _co_readers(level.k, after).inputs(True, facts.classes)
             sums.append(co_reader_margins(data, opinions))
         else:
-            data, opinions = _neighbors(level, after).inputs(False, facts.classes)
-            sums.append(neighbor_margins(data, opinions, [opinions], level))
+            data, _ = _linked(level, after).inputs(False, facts.classes)
+            sums.append(link_sums(data, level))
     return sums[0], sums[1]
 
 
-def _neighbors(level: Level, after: bool) -> _Nodes:
-    """A star whose leaves have wrong guesses. The centre's guess is wrong before and right after, and so are its votes.
+def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+    """What `expectation.right_counts` gives for one training node that no branch gets right, and then for one that all
+    of them do: links say nothing, and features are sure of the wrong class or of the right one."""
+    classes = plan.facts.classes
+    nothing = GraphBranch(np.zeros((classes, classes)), 1.0)
+    branches = {"balanced": nothing, "graph": nothing}
+    sure = 100 * torch.eye(classes)[:1]
+    before, after = (right_counts(np.array([label]), [sure, sure], sure, branches) for label in (1, 0))
+    return before, after
 
-    N_k: each of k further nodes is linked with one other node, and then with the centre too, which halves the weight of
-    its first link. Node level: the centre loses all of its links.
+
+def _linked(level: Level, after: bool) -> _Nodes:
+    """A centre that is linked with nodes of its own class, and then belongs to another class and has other links.
+
+    N_k: k nodes with k links of their own are linked with the centre too, which lowers the weight of those links; the
+    centre had none before. Node level: all links of the centre change.
     """
     nodes = _Nodes()
-    centre = nodes.add(1, 1) if after else nodes.add(0, 1)
+    centre = nodes.add(1 if after else 0, 0)
     if isinstance(level, Node):
-        leaves = [nodes.add(0, 1) for _ in range(level.max_degree)]
-        nodes.links += [] if after else [(leaf, centre) for leaf in leaves]
+        old = [nodes.add(0, 0) for _ in range(level.max_degree)]
+        nodes.links += [] if after else [(leaf, centre) for leaf in old]
         return nodes
     assert isinstance(level, KNeighbor)
-    nodes.links += [(nodes.add(0, 1), centre) for _ in range(_COMPANY * (level.k + 1))]
-    for _ in range(level.k):
-        changing, other = nodes.add(0, 1), nodes.add(0, 1)
-        nodes.links += [(changing, other), *([(changing, centre)] if after else [])]
+    company = [nodes.add(0, 0) for _ in range(max(1, level.k))]
+    changing = [nodes.add(0, 0) for _ in range(level.k)]
+    nodes.links += [(leaf, centre) for leaf in company]
+    for node in changing:
+        nodes.links += [(node, nodes.add(0, 0)) for _ in range(level.k)]
+        nodes.links += [(node, centre)] if after else []
     return nodes
 
 

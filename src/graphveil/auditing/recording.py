@@ -24,7 +24,6 @@ from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
 from graphveil.privacy.plan import Plan
-from graphveil.privacy.sensitivity import neighbor_margin_units
 
 MakeModel = Callable[[], NodeClassifier]
 
@@ -212,25 +211,29 @@ class ReorderedReplay(Replay):
         return super()._next(name, first)[self._order]
 
 
-def ledger_with_choice(outcome: bool, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
-    """A ledger whose noise happens to lead to this outcome of a plan's choice."""
-    return _FixedChoice(make_ledger(plan, source), outcome)
+def ledger_on_branch(branch: str, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
+    """A ledger whose noise happens to lead to this branch of a plan."""
+    return _OnBranch(make_ledger(plan, source), branch)
 
 
-class _FixedChoice(DelegatingLedger):
-    """Releases statistics that lead to a fixed outcome of the choice."""
+class _OnBranch(DelegatingLedger):
+    """Releases what leads to a fixed branch, from the last of the shared mechanisms."""
 
-    def __init__(self, inner: LedgerLike, outcome: bool) -> None:
+    def __init__(self, inner: LedgerLike, branch: str) -> None:
         super().__init__(inner)
-        self._outcome = outcome
+        self._branch = branch
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = super().release(name, value)
-        if self.plan[name].role != "statistics":
+        if name != self.plan.shared[-1].name:
             return got
-        sums = torch.full_like(got, 1e6 * self.plan.facts.train_nodes if self._outcome else 0.0)
-        if not self.plan.facts.directed:
-            sums /= torch.tensor(neighbor_margin_units(self.plan.level), dtype=got.dtype)
+        sums = torch.zeros_like(got)
+        if self.plan[name].role == "expectation":
+            # Half of the budget of features, and all of it: alone, balanced; then the graph.
+            places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
+            sums[places] = float(self.plan.facts.train_nodes)
+        elif self._branch == "graph":
+            sums += 1e6 * self.plan.facts.train_nodes
         return sums
 
 

@@ -88,7 +88,7 @@ def fit(
     seed = group.object_from_first(secrets.randbits(62) if model.seed is None else model.seed)
     logits, sparse = model.train(
         ledger,
-        lambda: ShardedInputs(shard, group, model.device),
+        lambda: ShardedInputs(shard, group, model.device, model.feature_norm),
         seed,
         checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext(),
     )

@@ -259,9 +259,9 @@ class ShardedTarget(Target):
 class ShardedInputs(Inputs):
     """Own nodes' features and labels, and A with own columns."""
 
-    def __init__(self, shard: Shard, group: Group, device: str) -> None:
+    def __init__(self, shard: Shard, group: Group, device: str, feature_norm: float | None = None) -> None:
         self._group = group
-        super().__init__(shard, sp.csr_array((0, 0)), device)
+        super().__init__(shard, sp.csr_array((0, 0)), device, None, feature_norm)
         self.nodes = shard.span.count
         ones = np.ones(len(shard.indices), np.float32)
         matrix = sp.csr_array((ones, shard.indices, shard.indptr), shape=(shard.num_nodes, shard.span.count))

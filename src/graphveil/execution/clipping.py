@@ -201,3 +201,22 @@ def _by_row(steps: torch.Tensor, factors: torch.Tensor, usable: torch.Tensor) ->
     """Rounding to multiples of `steps` after division by them; rows that are not usable become zero."""
     factors = factors.float()
     return ByRow(torch.where(usable & factors.isfinite(), factors, 0.0), steps.float())
+
+
+@torch.no_grad()
+def clipped_row_sum(rows: torch.Tensor, clip: float, most_rows: int) -> torch.Tensor:
+    """The exact sum of rows that are shortened to norm `clip`, for gradients of so few parameters that they fit.
+
+    Args:
+        rows: One gradient for each row, in float64.
+        clip: The largest norm.
+        most_rows: How many rows can enter a sum; a public fact, from which the lattice follows.
+
+    Formal guarantee (docs/theory.md, section 8.4): as that of `ClippedSums`. Entries are rounded towards zero.
+    """
+    lengths = torch.linalg.vector_norm(rows, dim=1)
+    usable = lengths.isfinite()
+    factors = (clip * INWARD / lengths.clamp_min(1e-300)).clamp_max(1.0)
+    step = GradientLattice(clip, max(1, most_rows)).step
+    scaled = torch.where(usable[:, None], rows * factors[:, None], 0.0) / step
+    return scaled.trunc().long().sum(0).double() * step

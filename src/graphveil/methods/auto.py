@@ -1,41 +1,66 @@
-"""The choice between reading the graph and leaving it, paid for and on the certificate."""
+"""The default: statistics first, then what they say is worth its budget."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import nn
+from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.methods import auto_plan
-from graphveil.methods.choice import co_reader_margins, co_readers_pay, neighbor_margins, neighbors_pay, with_more_noise
+from graphveil.execution.clipping import clipped_row_sum
+from graphveil.execution.sparse_rows import Rows
+from graphveil.methods import auto_plan, defaults
+from graphveil.methods.choice import co_reader_margins, co_readers_pay
 from graphveil.methods.dpdgc import DPDGC, TwoStage
+from graphveil.methods.expectation import (
+    GraphBranch,
+    chosen_branch,
+    count_noise,
+    expectation_in_words,
+    right_counts,
+)
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.linear_features import (
+    LinearClassifier,
+    added_up,
+    train_linear,
+    training_mu,
+    without_own_influence,
+)
+from graphveil.methods.link_statistics import LinkStatistics, link_sums
+from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.networks import Fusion
 from graphveil.methods.spending import Settings, Spend
+from graphveil.methods.training import train_privately
+from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
 class Auto(DPDGC):
-    """DPDGC where a paid measurement says that the graph helps, and DP-MLP with nearly the whole budget elsewhere.
+    """The default: it learns how the graph is linked, then divides its budget by what can be expected of it.
 
-    Where attributes are private and batches are full, a classifier of features is trained first, with a part of the
-    budget. A small release then tells whether neighbours know better. The rest of the budget goes to DPDGC's tables
-    (the branch "graph") or into more training of that classifier (the branch "features"). Where public facts say that
-    the graph cannot help, features get everything at once. With public attributes this is DPDGC with its default table,
-    whose head learns whether Z helps.
+    Where attributes are private and the graph is undirected, three things are paid for first: how training nodes of
+    each class are linked, a first linear classifier of features, and how many training nodes would come out right in
+    each of three branches. The rest of the budget follows from that: more training of features alone ("features"),
+    features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
+    responses of their labels, and what they say about a node follows in closed form from the statistics; two weights
+    that join it with features are trained. On directed graphs there is one choice, between DPDGC's tables and features
+    alone. With public attributes this is DPDGC with its default table.
 
-    Formal guarantee: both branches are planned, and each is accounted at half of delta (docs/theory.md, section 4.5).
+    Formal guarantee: all branches are planned, and each is accounted at its part of delta (docs/theory.md, section
+    4.5).
 
     >>> from graphveil.graph import csbm
     >>> from graphveil.privacy.levels import KNeighbor
     >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
-    >>> [mechanism.name for mechanism in model.certificate_.mechanisms], model.certificate_.epsilon <= 8.0
-    (['features', 'choice', 'more features'], True)
+    >>> model.certificate_.followed, model.graph_used_, model.certificate_.epsilon <= 8.0
+    ('features', False, True)
 
     Parameters are those of DPDGC; `table` must stay "auto".
     """
@@ -56,36 +81,80 @@ class Auto(DPDGC):
         return super().degree_bound(plan) if reads else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
+        if _statistics_first(ledger.plan):
+            return self._fit_by_statistics(data, ledger)
         if not ledger.plan.branches:
             if ledger.plan.with_role("release"):
                 return super()._fit_with_table(data, ledger)
-            return self._finish_without_graph(data, self._opinions(data, ledger)[0])
+            return self._finish_without_tables(data, self._opinions(data, ledger)[0])
         features, opinions = self._opinions(data, ledger)
-        if self._graph_pays(data, ledger, features, opinions):
+        if co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), ledger.plan):
             ledger.follow("graph")
             return self._fuse(data, ledger, features, opinions)
         ledger.follow("features")
-        return self._leave_the_graph(data, ledger, features)
-
-    def _graph_pays(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor) -> bool:
-        plan = ledger.plan
-        if plan.facts.directed:
-            return co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), plan)
-        # Where noise is large, Adam moves every weight by its rate at every step, in directions that are mostly noise.
-        spread = self._private_rate(data) * math.sqrt(ledger.training("features").steps)
-        others = with_more_noise(features, data.features, spread)
-        return neighbors_pay(ledger.release("choice", neighbor_margins(data, opinions, others, plan.level)), plan)
-
-    def _leave_the_graph(self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module) -> torch.Tensor:
-        """More training of features."""
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return features(data.features_of(rows))
 
         self._train(features, logits, data, ledger, "more features")
-        return self._finish_without_graph(data, features)
+        return self._finish_without_tables(data, features)
 
-    def _finish_without_graph(self, data: Inputs, features: torch.nn.Module) -> torch.Tensor:
+    def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
+        plan, train, labels = ledger.plan, data.target.train, data.target.labels
+        links = LinkStatistics.of(ledger.release("statistics", link_sums(data, plan.level)), plan)
+        names = list(auto_plan.FIRST_FEATURES)
+        models = [self._linear(data, ledger, name) for name in names]
+
+        def judged(parts: Sequence[int]) -> torch.Tensor:
+            chosen = [names[part] for part in parts]
+            model = added_up([models[part] for part in parts], plan, chosen, data.features)
+            logits = model(data.features_of(train)).detach()
+            return without_own_influence(logits, labels[train], training_mu(plan, chosen)).cpu()
+
+        branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
+        right = right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
+        followed, expected = chosen_branch(ledger.release("expectation", right), links, plan)
+        ledger.follow(followed)
+        self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
+        later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
+        models.extend(self._linear(data, ledger, name) for name in later)
+        names.extend(later)
+        features = added_up(models, ledger.plan, names, data.features)
+        if followed == "features":
+            return self._finish_alone(data, features)
+        return self._join_neighbors(data, ledger, features, names, branches[followed])
+
+    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> LinearClassifier:
+        return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
+
+    def _join_neighbors(
+        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str], branch: GraphBranch
+    ) -> torch.Tensor:
+        """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
+        plan, train = ledger.plan, data.target.train
+        (responses,), (release,), (weights,) = (plan.with_role(role) for role in ("responses", "release", "head"))
+        labels = data.target.labels[train]
+        answers = functional.one_hot(ledger.respond(responses.name, labels), data.classes).double()
+        rows = torch.zeros(data.nodes, data.classes, dtype=torch.float64, device=answers.device)
+        rows[train] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
+        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.nodes)
+        Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
+        head = NeighborHead(features, torch.from_numpy(branch.expected), plan).to(self.device)
+        self._table, self._released, self._head = W, Z, head
+        with torch.no_grad():
+            own = without_own_influence(features(data.features_of(train)), labels, training_mu(plan, names))
+            head.train_weights(own, Z[train], data, ledger, weights.name, self.show_progress)
+            return head(data.features, Z)
+
+    def _finish_alone(self, data: Inputs, features: LinearClassifier) -> torch.Tensor:
+        """Features alone: a Z of no columns."""
+        nothing = torch.zeros(data.nodes, 0, device=self.device)
+        self._table = self._released = nothing
+        self._head = NeighborHead(features, torch.zeros(data.classes, data.classes), self._ledger.plan).to(self.device)
+        with torch.no_grad():
+            return self._head(data.features, nothing)
+
+    def _finish_without_tables(self, data: Inputs, features: nn.Module) -> torch.Tensor:
         """Fusion with a Z of no columns."""
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
@@ -93,6 +162,104 @@ class Auto(DPDGC):
         with torch.no_grad():
             return self._head(data.features, nothing)
 
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        if not _statistics_first(plan):
+            return super().covered_parts(plan, like)
+        classes = plan.facts.classes
+        head = NeighborHead(LinearClassifier(like, classes), torch.zeros(classes, classes), plan)
+        return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
+
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        if not _statistics_first(plan):
+            return super().owner_parts(plan)
+        return {"released": torch.empty(plan.facts.nodes, self._read_width(plan))}
+
+    def _read_width(self, plan: Plan) -> int:
+        if not _statistics_first(plan):
+            return super()._read_width(plan)
+        return plan.facts.classes if plan.with_role("release") else 0
+
+    def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
+        return summed if _statistics_first(self._ledger.plan) else super()._finish_new(summed)
+
     def _parts(self, plan: Plan) -> str:
+        if _statistics_first(plan):
+            return "labels" if plan.with_role("release") else ""
         without_graph = plan.with_role("features") and not plan.with_role("release")
         return "" if without_graph else super()._parts(plan)
+
+
+class NeighborHead(nn.Module):
+    """Logits of features plus the log-likelihood of the neighbours' responses, by two weights.
+
+    Args:
+        features: The classifier of features.
+        expected: Row c: the expected responses among the training neighbours of a node of class c.
+        plan: The plan, on the branch that is followed; from it the noise of Z. Without a release, features alone.
+    """
+
+    expected: torch.Tensor
+
+    def __init__(self, features: LinearClassifier, expected: torch.Tensor, plan: Plan) -> None:
+        super().__init__()
+        self.features = features
+        self.register_buffer("expected", expected.double())
+        self.weights = nn.Parameter(torch.tensor(defaults.FIRST_WEIGHTS))
+        self._release = next(iter(plan.with_role("release")), None)
+
+    def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
+        logits = self.features(x)
+        if self._release is None:
+            return logits
+        own, neighbors = self.weights.tolist()
+        return own * (logits - logits.mean(1, keepdim=True)) + neighbors * self._scores(z).float()
+
+    def train_weights(
+        self, logits: torch.Tensor, z: torch.Tensor, data: Inputs, ledger: LedgerLike, name: str, show: bool | None
+    ) -> None:
+        """Train the two weights on training nodes, whose logits and Z these are."""
+        labels = functional.one_hot(data.target.labels[data.target.train], data.classes)
+        evidence = torch.stack([(logits - logits.mean(1, keepdim=True)).double(), self._scores(z).double()])
+        clip = ledger.training(name).clip
+        inner = _Weights(self.weights)
+
+        def clipped_sums() -> list[torch.Tensor]:
+            joined = (self.weights.detach().double()[:, None, None] * evidence).sum(0)
+            wrong = torch.softmax(joined, dim=1) - labels
+            return [clipped_row_sum((wrong * evidence).sum(2).T, clip, data.target.count)]
+
+        @torch.no_grad()
+        def keep_positive() -> None:
+            self.weights.clamp_(0.02, 4.0)
+
+        train_privately(
+            inner,
+            lambda rows: logits,
+            data.target,
+            ledger,
+            name,
+            learning_rate=defaults.WEIGHT_RATE,
+            show=show,
+            average=True,
+            after_step=keep_positive,
+            clipped_sums=clipped_sums,
+        )
+
+    def _scores(self, z: torch.Tensor) -> torch.Tensor:
+        assert isinstance(self._release, GaussianRelease)
+        classes = self.expected.shape[0]
+        noise = count_noise(self._release, classes)
+        counts = z * (noise / self._release.noise if self._release.noise else (1 - 1 / classes) ** 0.5)
+        return log_likelihoods(counts - counts.mean(1, keepdim=True), self.expected, noise)
+
+
+class _Weights(nn.Module):
+    """The two weights as a model of their own, for the optimiser."""
+
+    def __init__(self, weights: nn.Parameter) -> None:
+        super().__init__()
+        self.weights = weights
+
+
+def _statistics_first(plan: Plan) -> bool:
+    return any(mechanism.role == "expectation" for mechanism in plan.shared)

@@ -1,46 +1,124 @@
-"""What Auto spends: DPDGC, and a paid choice between its tables and more training of features."""
+"""What the default spends: statistics first, then one of three branches that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from graphveil.methods import defaults, dpdgc_plan
-from graphveil.methods.signal_to_noise import signal_to_noise
-from graphveil.methods.spending import Settings, Spending, make_plan, own_training
+from graphveil.methods.spending import Settings, Spending, own_training, released_product
 from graphveil.privacy import sensitivity
-from graphveil.privacy.facts import PublicFacts, paper_delta
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Level, Node, protects_attributes
-from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease
+from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism
 from graphveil.privacy.plan import Branch
+
+# Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
+EXPECTATIONS = 5
+# What the features' classifier is trained by before a branch is chosen.
+FIRST_FEATURES = ("features 1", "features 2")
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """DPDGC with a choice, after its features are trained, between its tables and more training of features.
+    """The default.
 
-    Features get the whole budget at once where the graph cannot pay.
+    Where attributes are public, or batches are sampled, it is DPDGC with the table of its level. On directed graphs
+    there is one choice, between DPDGC's tables and more training of features. Elsewhere statistics decide.
     """
     settings = replace(settings, table="auto")
-    if protects_attributes(level) and epsilon is not None and _signal_is_below_noise(level, facts, epsilon):
+    if not protects_attributes(level) or settings.batch_size is not None:
+        return dpdgc_plan.spend(level, facts, settings, epsilon)
+    assert isinstance(level, KNeighbor | Node)
+    if facts.directed:
+        return _directed(level, facts, settings, epsilon)
+    return _statistics_first(level, facts, settings, epsilon)
+
+
+def _statistics_first(
+    level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None
+) -> Spending:
+    first = tuple(_linear(name, level, facts, settings) for name in FIRST_FEATURES)
+    statistics = GaussianRelease(
+        "statistics",
+        ByKind(sensitivity.link_statistics(level, facts.train_nodes), 0),
+        1.0,
+        "docs/theory.md section 5.5 (how training nodes are linked)",
+        role="statistics",
+        own_rows=True,
+    )
+    expectation = GaussianRelease(
+        "expectation",
+        ByKind(sensitivity.own_row_counts(EXPECTATIONS), 0),
+        1.0,
+        "docs/theory.md section 5.6 (sums over own rows)",
+        role="expectation",
+        own_rows=True,
+    )
+    more = _linear("more features", level, facts, settings)
+    balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
+    graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
+    beside = _linear("balanced features", level, facts, settings)
+    spent = defaults.STATISTICS_SHARE + 2 * defaults.FIRST_FEATURES_SHARE + defaults.EXPECTATION_SHARE
+    shares = {
+        "statistics": defaults.STATISTICS_SHARE,
+        **dict.fromkeys(FIRST_FEATURES, defaults.FIRST_FEATURES_SHARE),
+        "expectation": defaults.EXPECTATION_SHARE,
+        "more features": 1 - spent,
+        "balanced features": defaults.BALANCED_FEATURES,
+        "balanced release": defaults.BALANCED_RELEASE,
+        "balanced weights": defaults.WEIGHTS_SHARE,
+        "graph release": defaults.GRAPH_RELEASE,
+        "graph weights": defaults.WEIGHTS_SHARE,
+    }
+    if balanced[1].sensitivity.worst == 0:
+        del shares["balanced release"], shares["graph release"]
+    return Spending(
+        (statistics, *first, expectation),
+        shares,
+        (Branch("features", (more,)), Branch("balanced", (beside, *balanced)), Branch("graph", graph)),
+        degree_bound=level.max_degree if isinstance(level, Node) else None,
+    )
+
+
+def _graph_branch(
+    name: str, part: float, level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None
+) -> tuple[Mechanism, ...]:
+    """Responses of labels, the release of A W, and the two weights that join it with features."""
+    each = settings.response_epsilon or defaults.part_for_responses(part, epsilon)
+    responses = replace(dpdgc_plan.label_responses(level, facts, each), name=f"{name} labels")
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    proof = "docs/theory.md section 2; paper, theorems 5.3 and 5.4"
+    release = replace(released_product("labels", rows, level, settings, proof), name=f"{name} release")
+    steps = min(defaults.WEIGHT_STEPS, settings.steps or defaults.WEIGHT_STEPS)
+    weights = replace(own_training(f"{name} weights", "head", level, facts, settings), steps=steps)
+    return responses, release, weights
+
+
+def _linear(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
+    """A training of the linear classifier of features."""
+    steps = min(defaults.LINEAR_STEPS, settings.steps or defaults.LINEAR_STEPS)
+    training = own_training(name, "features", level, facts, settings)
+    return replace(training, steps=steps, clip=settings.clip * defaults.LINEAR_CLIP)
+
+
+def _directed(level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """On directed graphs: DPDGC with a choice, after its features are trained, between its tables and more training.
+
+    Features get the whole budget at once at node level and up to a small epsilon, where tables have too much noise.
+    """
+    if isinstance(level, Node) or (epsilon is not None and epsilon <= defaults.DIRECTED_LEAST_EPSILON):
         features = own_training("features", "features", level, facts, settings)
         return Spending((features,), {"features": 1.0})
     with_graph = dpdgc_plan.spend(level, facts, settings, epsilon)
-    if not protects_attributes(level) or settings.batch_size is not None:
-        return with_graph
     first, *rest = with_graph.shared
     more = own_training("more features", "features", level, facts, settings)
     assert isinstance(first, ClippedTraining)
     if facts.train_nodes >= defaults.MANY_TRAIN_NODES:
         first = replace(first, steps=min(defaults.STEPS_BEFORE_CHOICE, first.steps))
-    if facts.directed:
-        assert isinstance(level, KNeighbor)
-        moved = ByKind(
-            sensitivity.co_reader_margins(level, facts.train_nodes),
-            sensitivity.co_reader_margins(level, facts.train_nodes, in_training=False),
-        )
-        source = "docs/theory.md section 5.6 (does a directed graph pay)"
-    else:
-        moved = ByKind(sensitivity.neighbor_margins(level, facts.train_nodes), 0)
-        source = "docs/theory.md section 5.5 (does the graph pay)"
+    moved = ByKind(
+        sensitivity.co_reader_margins(level, facts.train_nodes),
+        sensitivity.co_reader_margins(level, facts.train_nodes, in_training=False),
+    )
+    source = "docs/theory.md section 5.7 (does a directed graph pay)"
     choice = GaussianRelease("choice", moved, 1.0, source, role="statistics", own_rows=True)
     return replace(
         with_graph,
@@ -48,16 +126,3 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
         shares={**with_graph.shares, "choice": defaults.CHOICE_SHARE},
         branches=(Branch("graph", tuple(rest)), Branch("features", (more,))),
     )
-
-
-def _signal_is_below_noise(level: Level, facts: PublicFacts, epsilon: float) -> bool:
-    """Whether not even many neighbours of its class in training would raise it above Z's noise, at the defaults.
-
-    On directed graphs: at node level and up to a small epsilon.
-    """
-    if facts.directed:
-        return isinstance(level, Node) or epsilon <= defaults.DIRECTED_LEAST_EPSILON
-    # At one delta, whichever is asked for: this is about orders of magnitude.
-    delta = min(1e-2, paper_delta(level, facts.train_nodes, 0))
-    plan = make_plan("dpdgc", level, facts, epsilon=epsilon, delta=delta, settings=Settings(table="auto"))
-    return signal_to_noise(plan, defaults.NEIGHBORS_ABOVE_NOISE) < 1

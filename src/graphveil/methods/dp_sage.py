@@ -18,6 +18,7 @@ from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import normalize_rows
 from graphveil.methods.spending import Spend
+from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan
 
 
@@ -46,7 +47,7 @@ class DPSAGE(NodeClassifier):
 
     method: ClassVar[str] = "dp-sage"
     direction: ClassVar[Direction] = "in"
-    joins: ClassVar[str | None] = "aggregation"
+    joins: ClassVar[Role | None] = "aggregation"
     spend: ClassVar[Spend] = staticmethod(dp_sage_plan.spend)
     sums_attributes: ClassVar[bool] = True
 

@@ -29,6 +29,7 @@ from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
+from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan
 
 
@@ -71,7 +72,7 @@ class DPDGC(NodeClassifier):
     folds: int = 6
 
     method: ClassVar[str] = "dpdgc"
-    joins: ClassVar[str | None] = "release"
+    joins: ClassVar[Role | None] = "release"
     spend: ClassVar[Spend] = staticmethod(dpdgc_plan.spend)
     needs_features: ClassVar[bool] = False
     chooses_table: ClassVar[bool] = True

@@ -85,14 +85,21 @@ def _with_table(
 
 
 def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
-    changed = sensitivity.label_responses(level)
+    if not sensitivity.label_responses(level):
+        return []
     each = settings.response_epsilon or defaults.response_epsilon(facts.train_nodes, epsilon)
+    return [label_responses(level, facts, each)]
+
+
+def label_responses(level: Level, facts: PublicFacts, each: float) -> Responses:
+    """Randomised responses to the labels of training nodes, of epsilon `each`."""
+    changed = sensitivity.label_responses(level)
     if changed and each < LEAST_RESPONSE:
         raise InvalidInput("response_epsilon", each, f"is less than responses can keep to, {LEAST_RESPONSE:.2g}")
     if changed and facts.classes > MOST_CLASSES:
         raise InvalidInput("classes", facts.classes, f"are more than responses can have, {MOST_CLASSES}")
     proof = "docs/theory.md section 5.1"
-    return [Responses("labels", ByKind(changed, 0), each, facts.classes, proof, role="responses")] if changed else []
+    return Responses("labels", ByKind(changed, 0), each, facts.classes, proof, role="responses")
 
 
 def _posteriors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:

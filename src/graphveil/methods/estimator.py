@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -109,11 +110,11 @@ class NodeClassifier(FittedModel):
         seed = secrets.randbits(62) if self.seed is None else self.seed
         logits, sparse = self.train(
             ledger,
-            lambda: Inputs(graph, self._adjacency(graph, source), self.device),
+            lambda: Inputs(graph, self._adjacency(graph, source), self.device, None, self.feature_norm),
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
-        certificate = ledger.certificate()
+        certificate = dataclasses.replace(ledger.certificate(), learnt=self._learnt)
         return self.take(
             FittedState(
                 ledger=ledger,

@@ -24,6 +24,7 @@ from graphveil.methods.new_nodes import answer_new_nodes
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan
 
 if TYPE_CHECKING:
@@ -38,6 +39,10 @@ class FitKeeper(Protocol):
     ) -> AbstractContextManager[None]: ...
 
     def goes_to(self, artifact: Path, rows: str) -> None: ...
+
+
+# Roles of mechanisms whose result a model reads its neighbours through.
+_READS_THE_GRAPH = ("release", "aggregation", "embedding", "gradient", "edges")
 
 
 @dataclass(eq=False)
@@ -85,8 +90,27 @@ class FittedModel(Parameters):
     that the certificate lists (docs/theory.md, section 9.2).
     """
 
-    # The planned release that rows of new nodes join; None where they need none.
-    joins: ClassVar[str | None] = None
+    # The role of the planned release that rows of new nodes join; None where they need none.
+    joins: ClassVar[Role | None] = None
+
+    @property
+    def joined_release(self) -> str | None:
+        """The name of the release that rows of new nodes join; None where they need none."""
+        if self.joins is None:
+            return None
+        return next((mechanism.name for mechanism in self._ledger.plan.with_role(self.joins)), None)
+
+    # What the paid statistics of a fit say, in sentences for the certificate.
+    _learnt: tuple[str, ...] = ()
+    # Whether the method reads the graph where its plan does not say otherwise.
+    reads_graph: ClassVar[bool] = True
+
+    @property
+    def graph_used_(self) -> bool:
+        """Whether the fitted model reads the graph, or was made from features alone."""
+        if not self.reads_graph:
+            return False
+        return not self.plan_.branches or any(m.role in _READS_THE_GRAPH for m in self.plan_.mechanisms)
 
     def take(self, state: FittedState) -> Self:
         """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""
@@ -182,7 +206,7 @@ class FittedModel(Parameters):
         self.check_fitted()
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
-        data = Inputs(graph, graph.reads(self.direction), self.device, self.fitted_.sparse)
+        data = Inputs(graph, graph.reads(self.direction), self.device, self.fitted_.sparse, self.feature_norm)
         with torch.no_grad():
             return torch.softmax(self.logits_on(data).cpu(), dim=1).numpy()
 
@@ -227,14 +251,14 @@ class FittedModel(Parameters):
     def epsilon_spent(self) -> float:
         """What the fit and all further releases cost together."""
         self.check_fitted()
-        if self.joins is None or self.fitted_.answers.releases == 1:
+        if self.joined_release is None or self.fitted_.answers.releases == 1:
             return self.certificate_.epsilon
-        return epsilon_with(self.plan_, self.joins, self.fitted_.answers.releases)
+        return epsilon_with(self.plan_, self.joined_release, self.fitted_.answers.releases)
 
     def draws_noise(self, from_graph: bool) -> bool:
         """Whether answers to new nodes draw noise."""
         del from_graph
-        return self.joins is not None and self.joins in self._ledger.used
+        return self.joined_release is not None
 
     def score(self, nodes: Any) -> float:
         """Accuracy on the labelled nodes among these.

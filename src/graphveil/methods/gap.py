@@ -16,6 +16,7 @@ from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import HopsHead, Perceptron, normalize_rows
 from graphveil.methods.spending import Settings, Spend
+from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan
 
 
@@ -38,7 +39,7 @@ class GAP(NodeClassifier):
 
     method: ClassVar[str] = "gap"
     direction: ClassVar[Direction] = "in"
-    joins: ClassVar[str | None] = "hops"
+    joins: ClassVar[Role | None] = "aggregation"
     spend: ClassVar[Spend] = staticmethod(gap_plan.spend)
     sums_attributes: ClassVar[bool] = True
 

@@ -20,10 +20,17 @@ from graphveil.methods.training import Target
 class Inputs:
     """A graph as the methods read it, on their device."""
 
-    def __init__(self, graph: GraphView, adjacency: sp.csr_array, device: str, sparse: bool | None = None) -> None:
+    def __init__(
+        self,
+        graph: GraphView,
+        adjacency: sp.csr_array,
+        device: str,
+        sparse: bool | None = None,
+        feature_norm: float | None = None,
+    ) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
         self.adjacency: SparseRows = CsrRows(adjacency, device)
-        self.features = _features(graph, device, sparse)
+        self.features = _features(graph, device, sparse, feature_norm)
         self.features_of = KeptRows(self.features)
         self.target = Target(
             graph.labels.to(device),
@@ -52,18 +59,35 @@ class Inputs:
         return rows.norm(dim=1).max()
 
 
-def _features(graph: GraphView, device: str, sparse: bool | None = None) -> Rows:
+def _features(graph: GraphView, device: str, sparse: bool | None, norm: float | None) -> Rows:
     """Features as rows of a linear layer: as the graph stores them, sparse or dense, or as `sparse` says.
+
+    With `norm` each row is scaled to this norm, which is a function of the row alone.
 
     How they are stored is the owner's choice. To measure how many entries are filled would let one node's features
     decide by which routine the others' are multiplied, and that shows in the last bits.
     """
-    features = graph.features
+    features = graph.features if norm is None else rows_of_norm(graph.features, norm)
     if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
         return torch.zeros(int(features.shape[0]), 0, device=device)
     if isinstance(features, torch.Tensor):
         return CsrRows(sp.csr_array(features.numpy()), device) if sparse else features.to(device)
     return CsrRows(features, device) if sparse is not False else dense_rows(features.toarray()).to(device)
+
+
+def rows_of_norm(features: torch.Tensor | sp.csr_array, norm: float) -> torch.Tensor | sp.csr_array:
+    """Each row scaled to this norm; a zero row stays zero. What a row becomes depends on this row alone."""
+    if isinstance(features, torch.Tensor):
+        lengths = torch.linalg.vector_norm(features, dim=1, dtype=torch.float64)
+        return features * torch.where(lengths > 0, norm / lengths, 0.0).float()[:, None]
+    values = features.data.astype(np.float64)
+    starts = np.minimum(features.indptr[:-1], max(0, len(values) - 1))
+    squares = np.add.reduceat(values**2, starts) if len(values) else np.zeros(features.shape[0])
+    counts = np.diff(features.indptr)
+    lengths = np.sqrt(np.where(counts > 0, squares, 0.0))
+    factors = np.divide(norm, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    scaled = (values * np.repeat(factors, counts)).astype(np.float32)
+    return sp.csr_array((scaled, features.indices, features.indptr), shape=features.shape)
 
 
 def dense_rows(x: np.ndarray) -> torch.Tensor:

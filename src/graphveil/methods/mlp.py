@@ -28,6 +28,7 @@ class MLP(NodeClassifier):
     method: ClassVar[str] = "mlp"
     spend: ClassVar[Spend] = staticmethod(mlp_plan.spend)
     divides: ClassVar[bool] = True
+    reads_graph: ClassVar[bool] = False
 
     def degree_bound(self, plan: Plan) -> int | None:
         """It never reads the graph, so no promise about it is needed."""

@@ -12,7 +12,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import CsrRows, Rows
 from graphveil.methods.answers import Answer, check_unchanged, fingerprint, pay
-from graphveil.methods.inputs import dense_rows, node_index
+from graphveil.methods.inputs import dense_rows, node_index, rows_of_norm
 
 if TYPE_CHECKING:
     from graphveil.methods.fitted import FittedModel
@@ -56,13 +56,15 @@ def _answers(
     earlier = [model.fitted_.answers.of(name) for name, _ in asked]
     releases = [(0 if last is None else last.release) + draws for last in earlier]
     if draws:
-        assert model.joins is not None
+        assert model.joined_release is not None
         if max(releases) > model.fitted_.answers.releases:
-            pay(model.plan_, model.joins, max(releases), model.budget_)
+            pay(model.plan_, model.joined_release, max(releases), model.budget_)
         _count_readers(model, rows, np.array(releases))
     with torch.no_grad():
-        sparse = model.fitted_.sparse
-        inputs: Rows = CsrRows(sp.csr_array(x), model.device) if sparse else dense_rows(x).to(model.device)
+        features = sp.csr_array(x) if model.fitted_.sparse else dense_rows(x)
+        if model.feature_norm is not None:
+            features = rows_of_norm(features, model.feature_norm)
+        inputs: Rows = CsrRows(features, model.device) if model.fitted_.sparse else features.to(model.device)
         logits = model.logits_new(inputs, CsrRows(rows, model.device), from_graph)
     counted = draws and model.degree_bound(model.plan_) is not None
     return [

@@ -13,10 +13,11 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.graph import Graph
 from graphveil.graph.graph import Direction
+from graphveil.methods import defaults
 from graphveil.methods.registry import METHODS
 from graphveil.methods.spending import Settings, Spend, make_plan
 from graphveil.privacy.facts import PublicFacts, declared_edges
-from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, with_unit
+from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
 from graphveil.privacy.plan import Plan
 
 # The default of a field that has to be given.
@@ -85,8 +86,6 @@ class Parameters:
     # What the method spends; `registry` has the same function.
     spend: ClassVar[Spend]
     direction: ClassVar[Direction] = "out"
-    # The planned release that rows of new nodes join; None where they need none.
-    joins: ClassVar[str | None] = None
     # How released sums are made; the broken variants of an audit have another.
     arithmetic: ClassVar[Arithmetic] = EXACT
     # Whether it learns from features, and has nothing to learn on a graph without them.
@@ -109,6 +108,14 @@ class Parameters:
 
     def __post_init__(self) -> None:
         self.level = level_of(self.level, self.max_degree)
+
+    @property
+    def feature_norm(self) -> float | None:
+        """The norm that rows of features are scaled to; None: they are read as they are.
+
+        Clipped training depends on the scale of its inputs, so where features are private all rows get one norm.
+        """
+        return defaults.FEATURE_NORM if protects_attributes(self.level) else None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as scikit-learn's `clone` wants them.

@@ -138,10 +138,12 @@ def train_privately(
     after_step: Callable[[], None] | None = None,
     average: bool = False,
     arithmetic: Arithmetic = EXACT,
+    clipped_sums: Callable[[], list[torch.Tensor]] | None = None,
 ) -> None:
     """Clipped training as `name` plans it: its steps, its sampling, its noise.
 
-    The last iterate, or with `average` the mean of the second half of them, which averages noise away. Formal
+    The last iterate, or with `average` the mean of the second half of them, which averages noise away. `clipped_sums`
+    gives the exact sums of a full batch for models that are not made of linear layers. Formal
     guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
@@ -159,7 +161,10 @@ def train_privately(
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
-        if drawn is None:
+        if clipped_sums is not None:
+            assert drawn is None, "these sums are over all rows"
+            sums = clipped_sums()
+        elif drawn is None:
             sums = clipped.over(blocks, row_losses)
         else:
             sums = clipped.of(partial(row_losses, target.train[drawn]))

@@ -27,7 +27,7 @@ from graphveil.privacy.mechanisms import ClippedTraining, Mechanism, Responses
 from graphveil.privacy.plan import Branch, Plan, mechanisms_from_list, mechanisms_to_list
 from graphveil.storage.decoding import check_declared
 
-SCHEMA = "graphveil-certificate/3"
+SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
 
 
@@ -56,6 +56,7 @@ class Certificate:
         versions: Versions of Python and of libraries.
         branches: The branches of the plan; none if `shared` is all there is.
         followed: The name of the branch that was executed; None if there are no branches.
+        learnt: What the paid statistics say about the graph, in sentences: post-processing of what was released.
 
     Raises:
         InvalidInput: A field has the wrong type.
@@ -76,6 +77,7 @@ class Certificate:
     versions: dict[str, str] = field(default_factory=dict)
     branches: tuple[Branch, ...] = ()
     followed: str | None = None
+    learnt: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
@@ -145,6 +147,7 @@ class Certificate:
             "warnings": list(self.warnings),
             "branches": [branch.name for branch in self.branches],
             "followed": self.followed,
+            "learnt": list(self.learnt),
             "mechanisms": mechanisms_to_list(self.shared, [b for b in self.branches if b.name == self.followed]),
             "not_executed": mechanisms_to_list((), self.not_followed),
             "facts": {**asdict(self.facts), "undeclared": list(self.facts.undeclared)},
@@ -203,6 +206,7 @@ class Certificate:
                 versions=data["versions"],
                 branches=branches,
                 followed=data["followed"],
+                learnt=tuple(data["learnt"]),
             )
         except InvalidInput:
             raise
@@ -229,6 +233,8 @@ class Certificate:
             lines += [f"  {_in_words(self.epsilon, self.delta)}", "", self._figures(), ""]
             lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
             lines += ["What private data was used for", *self._mechanism_lines(), ""]
+            if self.learnt:
+                lines += ["What was learnt about the graph", *(f"  - {line}" for line in self.learnt), ""]
             for branch in self.not_followed:
                 lines += [f"What the branch {branch.name} would have used it for, after what all branches share"]
                 lines += [*map(_mechanism_line, branch.mechanisms), ""]

@@ -26,7 +26,8 @@ Role = Literal[
     "gradient",  # training of a network over whole neighbourhoods
     "responses",  # randomised responses to labels
     "edges",  # randomised responses to links
-    "statistics",  # sums over all nodes
+    "statistics",  # sums over training nodes and their links
+    "expectation",  # sums over training nodes of what depends on their own rows alone
     "table",  # a table that others read: every row of it is private, a node's own included
     "release",  # Z = A W, of a table W that is private already
     "aggregation",  # sums over neighbours of rows that depend on the neighbours' own data

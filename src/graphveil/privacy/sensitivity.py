@@ -85,38 +85,30 @@ def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool =
     return row_norm * (math.sqrt(2) if non_negative else 2.0)
 
 
-# Neighbours up to which `neighbor_margins` counts degrees where no promise bounds them.
-COUNTED_DEGREE = 64
-# How far each of the five sums of `neighbor_margins` can move, in its unit. The votes of neighbours get the most
-# of the signal.
-_EMPHASIS = (0.4, 0.4, 1.0, 0.6, 0.4)
+def link_statistics(level: KNeighbor | Node, train_nodes: int) -> float:
+    """The link statistics of `methods.link_statistics`, for a replaced training node; for another node it is 0.
 
-
-def neighbor_margins(level: Level, train_nodes: int, *, in_training: bool = True) -> float:
-    """The five sums of `methods.choice`, in their units, together.
-
-    docs/theory.md section 5.5. Only training nodes count, so a node outside the training set moves nothing. Rounding
-    adds a step for every term that changes: those of the rows and columns of the node and of all whom it reads or who
-    read it, at most 4 (b + 1) `train_nodes` with b nodes, before and after. Bringing the sums to their units adds a
-    rounding error of float64.
+    docs/theory.md section 5.5. The weights of a node's own links add up to at most 1 before and after, so moving them
+    changes the matrix by at most sqrt(2). At N_k each of k nodes whose degree changes by one reweights its other links
+    by at most 1 / (k + 1) together; at node level weights do not depend on degrees. The number of pairs moves by at
+    most k (node level: the promised degree), class counts by sqrt(2). Rounding adds a step for every pair that changes.
     """
-    if not protects_attributes(level) or not in_training:
-        return 0.0
-    others = level.k if isinstance(level, KNeighbor) else _changed_column_entries(level)
-    return math.hypot(*_EMPHASIS) + train_nodes * (4 * (others + 1) * count_step(train_nodes) + 2.0**-50)
+    bound = level.k if isinstance(level, KNeighbor) else level.max_degree
+    reweighted = bound / (bound + 1) if isinstance(level, KNeighbor) else 0.0
+    pairs, counts = link_statistics_units(level)
+    rounding = train_nodes * (2 * (bound + 1) * count_step(train_nodes) + 2.0**-50)
+    return math.hypot(math.sqrt(2) + reweighted, pairs * bound, counts * math.sqrt(2)) + rounding
 
 
-def neighbor_margin_units(level: Level) -> tuple[float, ...]:
-    """The unit of each of the five sums: its bound, divided by how far it may move in that unit.
+def link_statistics_units(level: KNeighbor | Node) -> tuple[float, float]:
+    """What the number of pairs and the class counts are multiplied by beside the matrix: powers of two."""
+    bound = level.k if isinstance(level, KNeighbor) else level.max_degree
+    return 2.0 ** -math.ceil(math.log2(max(1, bound))), 0.5
 
-    The sums count nodes that features get wrong, the same with noise added to the weights, the votes of the neighbours
-    of wrong nodes, the weights of these votes, and degrees. docs/theory.md section 5.5. N_k: 1, 1, 4 + k, 2 + k and 1 +
-    k / 64; node level, with weights of at most 1/D: 1, 1, 6, 4 and 2.
-    """
-    bounds: tuple[float, ...] = (1, 1, 6, 4, 2)
-    if isinstance(level, KNeighbor):
-        bounds = (1, 1, 4 + level.k, 2 + level.k, 1 + level.k / COUNTED_DEGREE)
-    return tuple(bound / moved for bound, moved in zip(bounds, _EMPHASIS, strict=True))
+
+def own_row_counts(counts: int) -> float:
+    """Sums over training nodes of `counts` numbers between 0 and 1 that depend on the node's own row alone."""
+    return math.sqrt(counts)
 
 
 def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:

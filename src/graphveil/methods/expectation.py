@@ -1,0 +1,175 @@
+"""What each branch of the default can be expected to reach, by training nodes that judge it on their own rows.
+
+docs/theory.md, section 5.6. For each branch the neighbourhood of every training node is simulated from the link
+statistics and its own label, and joined with what features say about it. How many come out right is released once for
+all branches, and the rest of the budget follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.special import gammaincinv, pdtrik
+
+from graphveil.methods import defaults
+from graphveil.methods.link_statistics import LinkStatistics
+from graphveil.methods.neighbor_likelihood import log_likelihoods
+from graphveil.privacy.accounting import RandomizedResponse
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
+from graphveil.privacy.plan import Branch, Plan
+
+
+@dataclass(frozen=True)
+class GraphBranch:
+    """What a branch that reads the graph will see.
+
+    Args:
+        expected: Row c: the expected responses of each class among the training neighbours of a node of class c.
+        noise: Of each count of responses.
+    """
+
+    expected: np.ndarray
+    noise: float
+
+    @classmethod
+    def of(cls, branch: Branch, links: LinkStatistics) -> GraphBranch:
+        """From the plan of the branch and what was released about links."""
+        responses = next(m for m in branch.mechanisms if isinstance(m, Responses))
+        release = next(m for m in branch.mechanisms if isinstance(m, GaussianRelease))
+        classes = len(links.priors)
+        truth = RandomizedResponse(responses.epsilon, classes).truth_probability
+        answers = np.full((classes, classes), (1 - truth) / max(1, classes - 1))
+        np.fill_diagonal(answers, truth)
+        return cls(links.degree * links.compatibility @ answers, count_noise(release, classes))
+
+
+def count_noise(release: GaussianRelease, classes: int) -> float:
+    """The noise of a centred count, where rows of W are centred one-hot labels scaled to the release's row norm."""
+    return release.noise * math.sqrt(1 - 1 / classes) / release.row_norm
+
+
+def simulated_counts(
+    labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator
+) -> torch.Tensor:
+    """Centred noisy counts of responses for a node of each of these labels.
+
+    Degrees vary, and the neighbours of one node resemble each other (`defaults.DEGREE_SPREAD`, `CONCENTRATION`).
+    """
+    # All randomness is drawn before labels are looked at: how much a draw consumes must not depend on other nodes.
+    size = (len(labels), len(branch.expected))
+    degrees, mixtures, numbers = rng.standard_normal(len(labels)), rng.random(size), rng.random(size)
+    noise = rng.standard_normal(size)
+    spread = defaults.DEGREE_SPREAD
+    totals = branch.expected.sum(1, keepdims=True)
+    shares = branch.expected / np.maximum(totals, 1e-12)
+    drawn = gammaincinv(defaults.CONCENTRATION * shares[labels] + 1e-3, mixtures) + 1e-12
+    mixture = drawn / drawn.sum(1, keepdims=True)
+    means = np.exp(spread * degrees - spread**2 / 2)[:, None] * totals[labels] * mixture
+    counts = np.maximum(0, np.ceil(np.nan_to_num(pdtrik(numbers, np.maximum(means, 1e-9)))))
+    noisy = counts + branch.noise * noise
+    return torch.from_numpy(noisy - noisy.mean(1, keepdims=True))
+
+
+def right_counts(
+    labels: np.ndarray,
+    half: Sequence[torch.Tensor],
+    whole: torch.Tensor,
+    branches: Mapping[str, GraphBranch],
+) -> torch.Tensor:
+    """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
+
+    Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
+
+    Features alone by the mean of the `half` trainings and by the `whole` of both; then the same in the balanced branch;
+    then the branch of the graph with the whole. The simulation's randomness is public.
+    """
+    truth = torch.from_numpy(labels)
+
+    def right(scores: torch.Tensor) -> torch.Tensor:
+        return (scores.argmax(1) == truth).double()
+
+    def joined(logits: torch.Tensor, counts: torch.Tensor, branch: GraphBranch) -> torch.Tensor:
+        own, neighbors = defaults.FIRST_WEIGHTS
+        scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise)
+        return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
+
+    rng = np.random.default_rng(0)
+    votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
+    for name, branch in branches.items():
+        counts = simulated_counts(labels, branch, rng)
+        if name == "balanced":
+            votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))
+        votes.append(right(joined(whole, counts, branch)))
+    # Halves of ones: exact in float64.
+    return torch.stack(votes).sum(1)
+
+
+def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, dict[str, float]]:
+    """The branch with the largest expected accuracy, and the expectations in percent.
+
+    Formal guarantee: post-processing.
+
+    Features alone need less to be chosen: reading the graph costs budget for certain. Accuracies at more budget for
+    features follow a curve that saturates (`accuracy_at`).
+    """
+    half_alone, alone, half_balanced, balanced, graph = (released.double() / plan.facts.train_nodes).tolist()
+    chance = float(links.priors.max())
+    first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
+
+    def budget(branch: str) -> float:
+        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
+        return (first + later) / first
+
+    expected = {
+        "features": 100 * accuracy_at(half_alone, alone, budget("features"), chance),
+        "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
+        "graph": 100 * graph,
+    }
+    doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
+    handicap = {
+        "features": defaults.WORTH_IT_POINTS + doubt,
+        "balanced": defaults.AHEAD_POINTS,
+        "graph": 0.0,
+    }
+    return max(expected, key=lambda name: expected[name] + handicap[name]), expected
+
+
+def expectation_in_words(followed: str, expected: Mapping[str, float]) -> str:
+    """Why this branch is followed, for the certificate."""
+    alone = expected["features"]
+    best = max(value for name, value in expected.items() if name != "features")
+    if followed == "features":
+        return (
+            f"The graph was not used, because it was not expected to pay: {alone:.0f} % right with features alone, "
+            f"{best:.0f} % with the graph, for which features would have had less budget."
+        )
+    with_it = expected[followed]
+    return f"The graph was used: {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
+
+
+def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:
+    """The accuracy at `budget` times the squared mu at which `whole` was seen; `half` was seen at half of it.
+
+    What lies above chance is taken to grow as 1 - exp(-x) with x in proportion to mu.
+    """
+    if whole <= max(chance, half):
+        return whole
+    ratio = (whole - chance) / max(half - chance, 1e-9)
+    low, high = 1e-3, 60.0
+    for _ in range(60):  # the ratio falls with x
+        middle = (low + high) / 2
+        if math.expm1(-math.sqrt(2) * middle) / math.expm1(-middle) > ratio:
+            low = middle
+        else:
+            high = middle
+    growth = math.expm1(-math.sqrt(2 * budget) * low) / math.expm1(-math.sqrt(2) * low)
+    return min(1.0, chance + (whole - chance) * growth)
+
+
+def _squared_mu(mechanism: object) -> float:
+    assert isinstance(mechanism, ClippedTraining)
+    return 4 * mechanism.group.worst**2 * mechanism.steps / mechanism.noise_multiplier**2

@@ -1,0 +1,121 @@
+"""How training nodes are linked: a small paid release, and what follows from it (docs/theory.md, section 5.5)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from graphveil.methods.inputs import Inputs
+from graphveil.privacy.lattice import count_step
+from graphveil.privacy.levels import KNeighbor, Level, Node
+from graphveil.privacy.plan import Plan
+from graphveil.privacy.sensitivity import link_statistics_units
+
+
+def link_sums(data: Inputs, level: Level) -> torch.Tensor:
+    """The sums that are released, over pairs of linked training nodes of an undirected graph, each pair once.
+
+    First the class-compatibility matrix, its upper triangle by rows: pair (i, j) counts 1 / max(d_i, d_j, bound) for
+    its two classes, with d the number of training neighbours and the bound of `level`. Then the number of pairs, then
+    the number of training nodes of each class, in the units of `sensitivity.link_statistics_units`.
+    """
+    train = data.target.train.cpu().numpy()
+    labels = data.target.labels[data.target.train].cpu().numpy()
+    links = data.adjacency[data.target.train].matrix[:, train].tocoo()
+    once = links.coords[0] < links.coords[1]
+    i, j = links.coords[0][once], links.coords[1][once]
+    degrees = np.bincount(np.concatenate([i, j]), minlength=len(train))
+    step = count_step(len(train))
+    weights = 1 / np.maximum(np.maximum(degrees[i], degrees[j]), max(1, _bound(level)))
+    cells = _cell(labels[i], labels[j], data.classes)
+    sums = np.zeros(data.classes * (data.classes + 1) // 2, dtype=np.int64)
+    np.add.at(sums, cells, np.trunc(weights / step).astype(np.int64))
+    pairs, counts = link_statistics_units(_with_bound(level))
+    classes = np.bincount(labels, minlength=data.classes)
+    return torch.from_numpy(np.concatenate([sums * step, [pairs * len(i)], counts * classes])).double()
+
+
+@dataclass(frozen=True)
+class LinkStatistics:
+    """What the release says about the graph.
+
+    Args:
+        priors: The share of each class among training nodes.
+        degree: Training neighbours of a training node, on average.
+        compatibility: Row c: the classes of the neighbours of a node of class c, as shares.
+        homophily: 0 where links do not depend on classes, 1 where they stay within them, negative where they avoid it.
+    """
+
+    priors: np.ndarray
+    degree: float
+    compatibility: np.ndarray
+    homophily: float
+
+    @classmethod
+    def of(cls, released: torch.Tensor, plan: Plan) -> LinkStatistics:
+        """Read what was released. Formal guarantee: post-processing."""
+        classes, level = plan.facts.classes, _with_bound(plan.level)
+        cells = classes * (classes + 1) // 2
+        values = released.double().cpu().numpy()
+        noise = plan["statistics"].noise
+        pairs, counts = link_statistics_units(level)
+        matrix = np.zeros((classes, classes))
+        matrix[np.triu_indices(classes)] = values[:cells]
+        matrix = (matrix + matrix.T) / 2  # a pair of two classes counts one half in each of its two cells
+        numbers = np.maximum(values[cells + 1 :] / counts, 1.0)
+        priors = numbers / numbers.sum()
+        homophily, compatibility = _denoised(matrix, priors, noise)
+        degree = max(0.0, 2 * values[cells] / pairs / plan.facts.train_nodes)
+        return cls(priors, degree, compatibility, homophily)
+
+    def sentences(self, plan: Plan) -> tuple[str, ...]:
+        """In words, for the certificate and the report."""
+        links = self.degree * plan.facts.nodes / plan.facts.train_nodes
+        within = float(self.priors @ np.diag(self.compatibility))
+        ratio = within / max(1e-9, float((self.priors**2).sum()))
+        if ratio >= 1.1:
+            like = f"nodes link to their own class {ratio:.1f} times as often as chance would"
+        elif ratio <= 0.9:
+            like = f"nodes link to their own class only {ratio:.1f} times as often as chance would"
+        else:
+            like = "links hardly depend on classes"
+        return (f"A node has about {links:.3g} links, and {like}.",)
+
+
+def _denoised(matrix: np.ndarray, priors: np.ndarray, noise: float) -> tuple[float, np.ndarray]:
+    """Homophily, and the shares of classes among neighbours, without what noise alone could have made.
+
+    The matrix is taken apart into what chance would give, homophily (one number) and a remainder. Homophily is moved
+    towards 0 by its standard deviation; the remainder is shrunk as a whole (James and Stein 1961).
+    """
+    classes = len(matrix)
+    total = max(float(matrix.sum()), 1e-9)
+    chance = np.outer(priors, priors) * total
+    within = np.diag(priors) * total - chance
+    size = max(float((within**2).sum()), 1e-12)
+    estimate = float(((matrix - chance) * within).sum()) / size
+    homophily = math.copysign(min(1.0, max(0.0, abs(estimate) - noise / math.sqrt(size))), estimate)
+    rest = matrix - chance - estimate * within
+    spread = noise**2 * classes * (classes + 1) / 2
+    kept = max(0.0, 1 - spread / max(float((rest**2).sum()), 1e-12))
+    cleaned = np.maximum(chance + homophily * within + kept * rest, 1e-3 * chance + 1e-9)
+    return homophily, cleaned / cleaned.sum(1, keepdims=True)
+
+
+def _cell(first: np.ndarray, second: np.ndarray, classes: int) -> np.ndarray:
+    """The place of an unordered pair of classes in the upper triangle, by rows."""
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    return low * classes - low * (low - 1) // 2 + high - low
+
+
+def _bound(level: Level) -> int:
+    level = _with_bound(level)
+    return level.k if isinstance(level, KNeighbor) else level.max_degree
+
+
+def _with_bound(level: Level) -> KNeighbor | Node:
+    assert isinstance(level, KNeighbor | Node)
+    return level
