@@ -16,6 +16,9 @@ from graphveil.graph import GraphView
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
 from graphveil.methods.training import Target
 
+# Dense rows of a smaller norm are scaled in two steps.
+_TINY = 2.0**-100
+
 
 class Inputs:
     """A graph as the methods read it, on their device."""
@@ -79,12 +82,15 @@ def rows_of_norm(features: torch.Tensor | sp.csr_array, norm: float) -> torch.Te
     """Each row scaled to this norm; a zero row stays zero. What a row becomes depends on this row alone."""
     if isinstance(features, torch.Tensor):
         lengths = torch.linalg.vector_norm(features, dim=1, dtype=torch.float64)
-        return features * torch.where(lengths > 0, norm / lengths, 0.0).float()[:, None]
+        factors = torch.where(lengths > 0, norm / lengths, 0.0)
+        # The factor of a tiny row is beyond float32: such a row is lifted first.
+        lifted = torch.where(lengths < _TINY, 1 / _TINY, 1.0)
+        return features * lifted.float()[:, None] * (factors / lifted).float()[:, None]
     values = features.data.astype(np.float64)
-    starts = np.minimum(features.indptr[:-1], max(0, len(values) - 1))
-    squares = np.add.reduceat(values**2, starts) if len(values) else np.zeros(features.shape[0])
     counts = np.diff(features.indptr)
-    lengths = np.sqrt(np.where(counts > 0, squares, 0.0))
+    filled = counts > 0
+    lengths = np.zeros(features.shape[0])
+    lengths[filled] = np.sqrt(np.add.reduceat(values**2, features.indptr[:-1][filled])) if len(values) else 0.0
     factors = np.divide(norm, lengths, out=np.zeros_like(lengths), where=lengths > 0)
     scaled = (values * np.repeat(factors, counts)).astype(np.float32)
     return sp.csr_array((scaled, features.indices, features.indptr), shape=features.shape)

@@ -21,10 +21,14 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     First the class-compatibility matrix, its upper triangle by rows: pair (i, j) counts 1 / max(d_i, d_j, bound) for
     its two classes, with d the number of training neighbours and the bound of `level`. Then the number of pairs, then
     the number of training nodes of each class, in the units of `sensitivity.link_statistics_units`.
+
+    Two nodes are linked if each reads the other: where degrees were cut, one direction may be left, and a degree
+    promise bounds columns alone.
     """
     train = data.target.train.cpu().numpy()
     labels = data.target.labels[data.target.train].cpu().numpy()
-    links = data.adjacency[data.target.train].matrix[:, train].tocoo()
+    reads = data.adjacency[data.target.train].matrix[:, train]
+    links = reads.multiply(reads.T).tocoo()
     once = links.coords[0] < links.coords[1]
     i, j = links.coords[0][once], links.coords[1][once]
     degrees = np.bincount(np.concatenate([i, j]), minlength=len(train))

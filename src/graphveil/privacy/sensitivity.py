@@ -107,14 +107,17 @@ def link_statistics_units(level: KNeighbor | Node) -> tuple[float, float]:
 
 
 def own_row_counts(counts: int) -> float:
-    """Sums over training nodes of `counts` numbers between 0 and 1 that depend on the node's own row alone."""
+    """Sums over training nodes of `counts` numbers between 0 and 1 that depend on the node's own row alone.
+
+    docs/theory.md section 5.6: each sum moves by at most 1.
+    """
     return math.sqrt(counts)
 
 
 def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
     """The three sums of `methods.choice` over groups of nodes that read the same.
 
-    docs/theory.md section 5.6: k readers and, if it is in training, the node itself change their group; each moves the
+    docs/theory.md section 5.7: k readers and, if it is in training, the node itself change their group; each moves the
     sums by at most 0, 6 and 3, and the node the first by 1. Rounding adds a step for every term of the groups that
     change.
     """
