@@ -1,7 +1,9 @@
 """Every sensitivity against a search over adjacent graphs that tries to exceed it."""
 
+import itertools
 import math
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,13 +12,23 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import Graph
-from graphveil.methods.choice import co_reader_margins, neighbor_margins
+from graphveil.methods.choice import co_reader_margins
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.link_statistics import link_sums
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining
-from support.adjacent import Pairs, every_pair, random_pairs
+from support.adjacent import (
+    Pair,
+    Pairs,
+    every_pair,
+    every_undirected_graph,
+    keeps_promise,
+    random_pairs,
+    random_undirected_pair,
+)
 
 NODES = 4
 SMALL_LEVELS = [
@@ -222,67 +234,144 @@ def test_posterior_table(non_negative):
     assert sensitivity.posterior_table(Node(3, attributes=False)) == 0
 
 
-MARGIN_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(2), Node(4)]
+LINK_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(1), Node(2), Node(4)]
 
 
-def margins(A, labels, guesses, train, level):
-    """What `methods.choice` releases, by the code that releases it; guesses of the model and of its noisier copies."""
-    masks = {"train_mask": train, "val_mask": np.zeros_like(train), "test_mask": ~train}
-    links = sp.csr_array(A.astype(np.float32))
-    graph = Graph.from_scipy(links, np.zeros((len(A), 1)), labels, directed=True, num_classes=3, **masks)
-    data = Inputs(graph, graph.to_scipy(), "cpu")
-    opinions, *noisier = torch.eye(3)[torch.from_numpy(guesses)]
-    return neighbor_margins(data, opinions, noisier, level).numpy()
+def link_statistics(A, labels, train, level, classes=3):
+    """What `methods.link_statistics` releases, by the code that releases it."""
+    target = SimpleNamespace(labels=torch.from_numpy(labels), train=torch.from_numpy(np.flatnonzero(train)))
+    adjacency = CsrRows(sp.csr_array(A.astype(np.float32)), "cpu")
+    return link_sums(SimpleNamespace(adjacency=adjacency, target=target, classes=classes), level).numpy()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", MARGIN_LEVELS, ids=name)
-def test_neighbor_margins(level):
-    """Labels, guesses and links of the replaced node change; all other guesses are those of a private model."""
-    rng, nodes, largest = np.random.default_rng(5), 12, 0.0
-    for pair in random_pairs(level, nodes, 150, seed=8):
-        if isinstance(level, Node) and max(pair.before.sum(0).max(), pair.after.sum(0).max()) > level.max_degree:
-            continue
-        guesses = rng.integers(3, size=(3, nodes))
+def links_moved(pair, train, level):
+    before = link_statistics(pair.before, pair.labels, train, level)
+    return float(np.linalg.norm(link_statistics(pair.after, pair.labels_after, train, level) - before))
+
+
+@pytest.mark.parametrize("level", LINK_LEVELS, ids=name)
+def test_link_statistics_on_every_small_graph(level):
+    """All undirected graphs on four nodes with all labels of two classes; node 0 is replaced, in all ways."""
+    graphs = [A for A in every_undirected_graph(4) if keeps_promise(level, A)]
+    labelings = np.array(list(itertools.product((0, 1), repeat=4)))
+    rest = np.array([A[1:, 1:] for A in graphs])
+    own = np.array([A[0] for A in graphs])
+    adjacent = (rest[:, None] == rest).all((2, 3))
+    if isinstance(level, KNeighbor):
+        adjacent &= (own[:, None] != own).sum(2) <= level.k
+    alike = (labelings[:, None, 1:] == labelings[:, 1:]).all(2)
+    for train in (np.ones(4, dtype=bool), np.array([True, True, True, False]), np.array([False, True, True, True])):
+        sums = np.array([[link_statistics(A, y, train, level) for y in labelings] for A in graphs])
+        changes = np.linalg.norm(sums[:, None, :, None] - sums[None, :, None], axis=-1)
+        largest = changes[adjacent[:, :, None, None] & alike].max()
+        bound = sensitivity.link_statistics(level, int(train.sum()))
+        assert largest <= (bound if train[0] else 0)
+        if train.all() and level in (KNeighbor(0), KNeighbor(1)):
+            assert largest > 0.9 * bound, "four nodes are enough for the worst case"
+
+
+@pytest.mark.parametrize("nodes", [9, 60, 700])
+@pytest.mark.parametrize("level", LINK_LEVELS, ids=name)
+def test_link_statistics_on_random_graphs(level, nodes):
+    rng = np.random.default_rng(nodes)
+    for _ in range(60 if nodes < 100 else 8):
+        pair = random_undirected_pair(level, nodes, rng)
         train = rng.random(nodes) < rng.choice([0.5, 1.0])
-        train[:2] = True
-        after = guesses.copy()
-        after[:, pair.replaced] = rng.integers(3, size=3)
-        inside = bool(train[pair.replaced])
-        change = margins(pair.after, pair.labels_after, after, train, level)
-        change -= margins(pair.before, pair.labels, guesses, train, level)
-        assert (np.abs(change) <= np.array(sensitivity._EMPHASIS) * (1 + 1e-9)).all(), "each sum by itself"
-        moved = np.linalg.norm(change)
-        assert moved <= sensitivity.neighbor_margins(level, len(train), in_training=inside) * (1 + 1e-9)
-        largest = max(largest, moved)
-    assert largest > 0.2 * sensitivity.neighbor_margins(level, len(train)), "the search must come somewhere near"
+        train[[pair.replaced, (pair.replaced + 1) % nodes]] = True
+        assert links_moved(pair, train, level) <= sensitivity.link_statistics(level, int(train.sum()))
+        train[pair.replaced] = False
+        assert links_moved(pair, train, level) == 0
 
 
-@pytest.mark.parametrize("level", [KNeighbor(8), Node(4)], ids=name)
-def test_margins_without_weights_are_caught(level, monkeypatch):
-    """The broken twin: links are counted as they are, so that a node with many readers moves many of them."""
-    monkeypatch.setattr("graphveil.methods.choice.np.maximum", lambda a, b: np.ones_like(a))
-    monkeypatch.setattr("graphveil.methods.choice.np.minimum", lambda a, b: np.ones_like(b))
-    hub = np.zeros((14, 14), dtype=int)
-    hub[1 : 1 + (level.max_degree if isinstance(level, Node) else 13), 0] = 1
-    labels, guesses = np.ones(14, dtype=np.int64), np.zeros((2, 14), dtype=np.int64)
+def climbed(level, nodes, steps, seed):
+    """The largest movement that small random changes of a pair lead to; node 0 is replaced."""
+    rng = np.random.default_rng(seed)
+    train = np.ones(nodes, dtype=bool)
+    best, largest = random_undirected_pair(level, nodes, rng, classes=2), 0.0
+    changed = rng.permutation(np.arange(1, nodes))[: level.k]
+    for _ in range(steps):
+        before, labels, labels_after = best.before.copy(), best.labels.copy(), best.labels_after.copy()
+        chosen = changed
+        for _ in range(rng.integers(1, 4)):
+            kind = rng.integers(4)
+            if kind == 0:
+                labels_after[0] = rng.integers(3)
+            elif kind == 1:
+                labels[rng.integers(nodes)] = rng.integers(3)
+            elif kind == 2:
+                i, j = rng.choice(nodes, 2, replace=False)
+                before[i, j] = before[j, i] = 1 - before[i, j]
+            else:
+                chosen = rng.permutation(np.arange(1, nodes))[: level.k]
+        after = before.copy()
+        after[0, chosen] = after[chosen, 0] = 1 - before[0, chosen]
+        labels_after[1:] = labels[1:]
+        pair = Pair(before, after, labels, labels_after, 0)
+        moved = links_moved(pair, train, level)
+        if moved >= largest:
+            best, largest, changed = pair, moved, chosen
+    return largest / sensitivity.link_statistics(level, nodes)
+
+
+def test_the_bound_on_link_statistics_is_nearly_attained():
+    assert 0.9 < max(climbed(KNeighbor(1), 6, 400, seed) for seed in range(3)) <= 1
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 25])
+def test_link_statistics_of_a_replaced_node_that_joins_full_neighborhoods(k):
+    """Node 0 turns its label and links to k nodes, each of which has k links: docs/theory.md, section 5.5."""
+    nodes = 1 + 2 * k + k
+    before = np.zeros((nodes, nodes), dtype=int)
+    joined, linked, others = np.arange(1, k + 1), np.arange(k + 1, 2 * k + 1), np.arange(2 * k + 1, nodes)
+    before[0, linked] = before[linked, 0] = 1
+    before[np.ix_(joined, others)] = 1
+    before[np.ix_(others, joined)] = 1
+    after = before.copy()
+    after[0, joined] = after[joined, 0] = 1
+    labels = np.zeros(nodes, dtype=np.int64)
     turned = labels.copy()
-    turned[0] = 0
-    train = np.ones(14, dtype=bool)
-    moved = np.linalg.norm(margins(hub, turned, guesses, train, level) - margins(hub, labels, guesses, train, level))
-    assert moved > sensitivity.neighbor_margins(level, len(train))
+    turned[0] = 1
+    pair = Pair(before, after, labels, turned, 0)
+    matrix, pairs_of_k = math.hypot(1, 1 + k / (k + 1)), k * sensitivity.link_statistics_units(KNeighbor(k))[0]
+    moved = links_moved(pair, np.ones(nodes, dtype=bool), KNeighbor(k))
+    assert moved == pytest.approx(math.hypot(matrix, pairs_of_k, math.sqrt(0.5)))
+    assert 0.9 * sensitivity.link_statistics(KNeighbor(k), nodes) < moved
 
 
-def test_margins_in_other_units_are_caught(monkeypatch):
-    """The broken twin: sums as they are, with the noise of sums in their units."""
-    monkeypatch.setattr("graphveil.methods.choice.neighbor_margin_units", lambda level: (1.0,) * 5)
-    level, train = KNeighbor(1), np.ones(4, dtype=bool)
-    pair = np.zeros((4, 4), dtype=int)
-    pair[0, 1] = pair[1, 0] = 1
-    labels, guesses = np.array([0, 0, 0, 0]), np.array([[1, 1, 1, 1], [1, 1, 1, 1]])
-    turned = np.array([1, 0, 0, 0])
-    moved = np.linalg.norm(margins(pair, turned, guesses, train, level) - margins(pair, labels, guesses, train, level))
-    assert moved > sensitivity.neighbor_margins(level, len(train))
+def smallest_degree(first, second, bound):
+    return 1 / np.maximum(np.minimum(first, second), bound)
+
+
+def without_bound(first, second, bound):
+    return 1 / np.maximum(first, second)
+
+
+def both_orders(reads):
+    return reads.tocoo().coords
+
+
+BROKEN_LINKS = [
+    (KNeighbor(1), "_weights", smallest_degree),
+    (KNeighbor(5), "_weights", without_bound),
+    (KNeighbor(1), "_pairs", both_orders),
+]
+
+
+@pytest.mark.parametrize(("level", "part", "broken"), BROKEN_LINKS, ids=str)
+def test_broken_link_statistics_are_caught(level, part, broken, monkeypatch):
+    monkeypatch.setattr(f"graphveil.methods.link_statistics.{part}", broken)
+    assert any(climbed(level, 14, 500, seed) > 1 for seed in range(4))
+
+
+def test_links_that_cutting_left_in_one_direction_do_not_count():
+    """A promise bounds who reads a node. A hub may read everybody after its own readers were cut."""
+    nodes, level = 40, Node(2)
+    before, after = np.zeros((nodes, nodes), dtype=int), np.zeros((nodes, nodes), dtype=int)
+    after[0, 1:] = 1
+    after[1:3, 0] = 1
+    pair = Pair(before, after, np.zeros(nodes, dtype=np.int64), np.zeros(nodes, dtype=np.int64), 0)
+    assert keeps_promise(level, before, after)
+    assert 0 < links_moved(pair, np.ones(nodes, dtype=bool), level) <= sensitivity.link_statistics(level, nodes)
 
 
 def co_readers(A, labels, guesses, train):

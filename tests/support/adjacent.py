@@ -132,6 +132,40 @@ def random_pairs(level: Level, nodes: int, count: int, seed: int, classes: int =
         yield Pair(adjacency, after, labels, changed, r)
 
 
+def every_undirected_graph(nodes: int) -> Iterator[np.ndarray]:
+    """All undirected graphs on this many nodes."""
+    for bits in product((0, 1), repeat=nodes * (nodes - 1) // 2):
+        upper = np.zeros((nodes, nodes), dtype=int)
+        upper[np.triu_indices(nodes, 1)] = bits
+        yield upper + upper.T
+
+
+def random_undirected_pair(level: KNeighbor | Node, nodes: int, rng: np.random.Generator, classes: int = 3) -> Pair:
+    """An adjacent pair with a few hubs, biased towards many changes."""
+    upper = np.triu(rng.random((nodes, nodes)) < rng.choice([0.5, 2, 6]) / nodes, 1)
+    hubs = rng.integers(nodes, size=rng.integers(3))
+    upper[hubs] |= rng.random((len(hubs), nodes)) < 0.5
+    adjacency = np.triu(upper | upper.T, 1).astype(int)
+    adjacency = adjacency + adjacency.T
+    r = int(hubs[0]) if len(hubs) and rng.random() < 0.5 else int(rng.integers(nodes))
+    others = rng.permutation(np.delete(np.arange(nodes), r))
+    if isinstance(level, Node):
+        adjacency = _with_few_links(adjacency, level.max_degree, rng)
+        after = adjacency.copy()
+        after[r] = after[:, r] = 0
+        room = others[after[others].sum(1) < level.max_degree]
+        new = room[: rng.integers(level.max_degree + 1)]
+        after[r, new] = after[new, r] = 1
+    else:
+        others = others[np.argsort(adjacency[r, others] * rng.choice([-1, 0, 1]), kind="stable")]
+        changed = others[: rng.integers(max(0, level.k - 1), level.k + 1)]
+        after = _toggled(adjacency, [(r, j) for j in changed] + [(j, r) for j in changed])
+    labels = rng.integers(classes, size=nodes) * rng.integers(2, size=nodes)
+    labels_after = labels.copy()
+    labels_after[r] = rng.integers(classes)
+    return Pair(adjacency, after, labels, labels_after, r)
+
+
 def keeps_promise(level: Level, *graphs: np.ndarray) -> bool:
     return not isinstance(level, Node) or all(graph.sum(0).max() <= level.max_degree for graph in graphs)
 
@@ -150,3 +184,12 @@ def _thinned(adjacency: np.ndarray, most: int, rng: np.random.Generator) -> np.n
         readers = rng.permutation(np.flatnonzero(adjacency[:, j]))[:most]
         thinned[readers, j] = 1
     return thinned
+
+
+def _with_few_links(adjacency: np.ndarray, most: int, rng: np.random.Generator) -> np.ndarray:
+    """A symmetric part of the graph with at most `most` links of a node."""
+    kept = np.zeros_like(adjacency)
+    for i, j in rng.permutation(np.argwhere(np.triu(adjacency))):
+        if max(kept[i].sum(), kept[j].sum()) < most:
+            kept[i, j] = kept[j, i] = 1
+    return kept

@@ -52,9 +52,7 @@ def count_noise(release: GaussianRelease, classes: int) -> float:
     return release.noise * math.sqrt(1 - 1 / classes) / release.row_norm
 
 
-def simulated_counts(
-    labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator
-) -> torch.Tensor:
+def simulated_counts(labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator) -> torch.Tensor:
     """Centred noisy counts of responses for a node of each of these labels.
 
     Degrees vary, and the neighbours of one node resemble each other (`defaults.DEGREE_SPREAD`, `CONCENTRATION`).

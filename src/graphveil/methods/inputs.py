@@ -85,14 +85,14 @@ def rows_of_norm(features: torch.Tensor | sp.csr_array, norm: float) -> torch.Te
         factors = torch.where(lengths > 0, norm / lengths, 0.0)
         # The factor of a tiny row is beyond float32: such a row is lifted first.
         lifted = torch.where(lengths < _TINY, 1 / _TINY, 1.0)
-        return features * lifted.float()[:, None] * (factors / lifted).float()[:, None]
+        return (features * lifted.float()[:, None]).mul_((factors / lifted).float()[:, None])
     values = features.data.astype(np.float64)
     counts = np.diff(features.indptr)
     filled = counts > 0
-    lengths = np.zeros(features.shape[0])
-    lengths[filled] = np.sqrt(np.add.reduceat(values**2, features.indptr[:-1][filled])) if len(values) else 0.0
-    factors = np.divide(norm, lengths, out=np.zeros_like(lengths), where=lengths > 0)
-    scaled = (values * np.repeat(factors, counts)).astype(np.float32)
+    norms = np.zeros(features.shape[0])
+    norms[filled] = np.sqrt(np.add.reduceat(values**2, features.indptr[:-1][filled])) if len(values) else 0.0
+    scale = np.divide(norm, norms, out=np.zeros_like(norms), where=norms > 0)
+    scaled = (values * np.repeat(scale, counts)).astype(np.float32)
     return sp.csr_array((scaled, features.indices, features.indptr), shape=features.shape)
 
 

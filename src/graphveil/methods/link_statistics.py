@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from graphveil.methods.inputs import Inputs
@@ -27,13 +28,10 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     """
     train = data.target.train.cpu().numpy()
     labels = data.target.labels[data.target.train].cpu().numpy()
-    reads = data.adjacency[data.target.train].matrix[:, train]
-    links = reads.multiply(reads.T).tocoo()
-    once = links.coords[0] < links.coords[1]
-    i, j = links.coords[0][once], links.coords[1][once]
+    i, j = _pairs(data.adjacency[data.target.train].matrix[:, train])
     degrees = np.bincount(np.concatenate([i, j]), minlength=len(train))
     step = count_step(len(train))
-    weights = 1 / np.maximum(np.maximum(degrees[i], degrees[j]), max(1, _bound(level)))
+    weights = _weights(degrees[i], degrees[j], max(1, _bound(level)))
     cells = _cell(labels[i], labels[j], data.classes)
     sums = np.zeros(data.classes * (data.classes + 1) // 2, dtype=np.int64)
     np.add.at(sums, cells, np.trunc(weights / step).astype(np.int64))
@@ -107,6 +105,18 @@ def _denoised(matrix: np.ndarray, priors: np.ndarray, noise: float) -> tuple[flo
     kept = max(0.0, 1 - spread / max(float((rest**2).sum()), 1e-12))
     cleaned = np.maximum(chance + homophily * within + kept * rest, 1e-3 * chance + 1e-9)
     return homophily, cleaned / cleaned.sum(1, keepdims=True)
+
+
+def _pairs(reads: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
+    """Both ends of every pair that reads each other, each pair once."""
+    links = reads.multiply(reads.T).tocoo()
+    once = links.coords[0] < links.coords[1]
+    return links.coords[0][once], links.coords[1][once]
+
+
+def _weights(first: np.ndarray, second: np.ndarray, bound: int) -> np.ndarray:
+    """Of pairs of nodes with so many neighbours."""
+    return 1 / np.maximum(np.maximum(first, second), bound)
 
 
 def _cell(first: np.ndarray, second: np.ndarray, classes: int) -> np.ndarray:
