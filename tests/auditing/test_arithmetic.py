@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.auditing import Twin, audit
+from graphveil.auditing import TWINS, Twin, audit
 from graphveil.auditing.arithmetic import Target, attack, hub_movements, same_graph, search
 from graphveil.auditing.arithmetic_graphs import NODES
 from graphveil.errors import InvalidInput
@@ -118,7 +118,25 @@ def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
 @pytest.mark.slow
 def test_a_branch_that_is_not_taken_is_attacked_too():
     mechanisms = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
-    assert {"features", "choice", "labels", "release", "head", "more features", "neighbors"} <= mechanisms
+    undirected = {"statistics", "features 1", "features 2", "expectation", "more features", "balanced features"}
+    undirected |= {f"{branch} {part}" for branch in ("balanced", "graph") for part in ("labels", "release", "weights")}
+    directed = {"features", "choice", "release", "head", "more features", "neighbors"}
+    assert undirected | directed <= mechanisms
+
+
+@pytest.mark.parametrize(
+    ("name", "mechanism"), [("unweighted-links", "statistics"), ("shared-simulation", "expectation")]
+)
+def test_twins_of_the_statistics_are_flagged(name, mechanism):
+    twin = TWINS[name]
+    movements = {}
+    for broken in (True, False):
+        cls = method_class("auto")
+        aimed = Target(twin.applied_to(cls) if broken else cls, twin.level, twin.epsilon, {})
+        movements[broken] = list(hub_movements(aimed, aimed.shape(False, 900), 1, families=("cancelling",)))
+    assert {each.mechanism for each in movements[True] if each.verdict == "violated"} == {mechanism}
+    assert max(each.ratio for each in movements[True]) > 2
+    assert not any(each.verdict == "violated" for each in movements[False])
 
 
 def test_where_nothing_is_released_nothing_is_attacked():

@@ -41,7 +41,7 @@ def test_the_replaced_nodes_own_row_is_not_looked_at():
 
 @pytest.mark.parametrize(
     ("level", "directed"),
-    [  # on a directed graph at node level the graph is left without asking
+    [  # on a directed graph at node level nothing is asked about the graph
         (gv.KNeighbor(1), False),
         (gv.KNeighbor(1), True),
         (gv.KNeighbor(5), False),
@@ -50,20 +50,29 @@ def test_the_replaced_nodes_own_row_is_not_looked_at():
     ],
     ids=str,
 )
-def test_the_canary_of_the_choice_is_a_pair_of_graphs(level, directed):
+def test_the_canary_of_statistics_is_a_pair_of_graphs(level, directed):
     """By the method's own sums; no pair attains the sum of the bounds of all terms, these come near."""
     facts = PublicFacts(1000, 750, 20, 3, directed=directed)
     plan = make_plan("auto", level, facts, epsilon=16.0, delta=1e-5)
-    canary, query = canary_of(plan, plan["choice"], held_at)
+    (mechanism,) = (m for m in plan.shared if m.role == "statistics")
+    moved = moved_by(plan, mechanism)
+    assert 0.6 * mechanism.sensitivity.of(KIND) < moved <= mechanism.sensitivity.of(KIND)
+
+
+def moved_by(plan, mechanism):
+    canary, query = canary_of(plan, mechanism, held_at)
     values = [query(copies(canary, np.array([heads]))) for heads in (False, True)]
-    moved = float((values[1] - values[0]).norm())
-    claimed = plan["choice"].sensitivity.of(KIND)
-    assert 0.6 * claimed < moved <= claimed
+    return float((values[1] - values[0]).norm())
 
 
-def test_the_canary_of_the_choice_runs_the_methods_own_sums(monkeypatch):
+def test_the_canary_of_statistics_runs_the_methods_own_sums(monkeypatch):
     """With a mistake in them it moves farther than is claimed: links counted without weights."""
     plan = make_plan("auto", gv.KNeighbor(5), FACTS, epsilon=16.0, delta=1e-5)
-    monkeypatch.setattr("graphveil.methods.choice.np.minimum", lambda a, b: np.ones_like(b))
-    canary, _ = canary_of(plan, plan["choice"], held_at)
-    assert np.linalg.norm(canary.table_after - canary.table) > 1.5 * plan["choice"].sensitivity.of(KIND)
+    monkeypatch.setattr("graphveil.methods.link_statistics.np.maximum", lambda a, b: np.ones_like(a))
+    assert moved_by(plan, plan["statistics"]) > 1.5 * plan["statistics"].sensitivity.of(KIND)
+
+
+@pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(5), gv.Node(8)], ids=str)
+def test_the_canary_of_the_expectation_moves_all_counts(level):
+    plan = make_plan("auto", level, FACTS, epsilon=16.0, delta=1e-5)
+    assert moved_by(plan, plan["expectation"]) == pytest.approx(plan["expectation"].sensitivity.of(KIND))

@@ -12,7 +12,7 @@ from graphveil.auditing.adjacent import adjacent_graphs, small_part
 from graphveil.auditing.recording import (
     Entry,
     Recorder,
-    ledger_with_choice,
+    ledger_on_branch,
     log_likelihood_ratio,
     recorded_fit,
     replayed_fit,
@@ -67,15 +67,16 @@ def test_plan_and_ledger_are_handed_in():
     assert len(ledgers) == 1
 
 
-@pytest.mark.parametrize("outcome", [True, False])
-def test_a_replay_follows_the_recorded_branch(outcome):
+@pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
+def test_a_replay_follows_the_recorded_branch(branch):
     """The choice is post-processing of what was released, so both graphs follow it, whatever they would have chosen."""
     pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
     recorder, model = recorded_fit(
-        maker("auto", LEVEL, 8.0, **AUTO), pair.after, 5, partial(ledger_with_choice, outcome, Ledger)
+        maker("auto", LEVEL, 8.0, **AUTO), pair.after, 5, partial(ledger_on_branch, branch, Ledger)
     )
-    assert ("release" in recorder.used) == outcome
-    assert ("more features" in recorder.used) != outcome
+    assert model.certificate_.followed == branch
+    assert (f"{branch} release" in recorder.used) == model.graph_used_ == (branch != "features")
+    assert ("more features" in recorder.used) == (branch == "features")
     assert [m.name for m in model.certificate_.mechanisms] == list(recorder.used)
     same, other = (
         replayed_fit(maker("auto", LEVEL, 8.0, **AUTO), graph, recorder, None) for graph in (pair.after, pair.before)

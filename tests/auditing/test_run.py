@@ -23,14 +23,20 @@ def test_audit_of_an_estimator():
     assert report.claimed_epsilon == 2.0
 
 
-def test_auto_is_audited_in_both_branches():
+def test_auto_is_audited_in_all_branches():
     report = audit("auto", gv.KNeighbor(1), 4.0, graph=GRAPH, attacks=["gradient", "release", "response", "joint"],
                    trials=20_000, steps=20, seed=1)  # fmt: skip
     assert report.verdict == "consistent"
     assert 2.5 <= report.lower_bound <= 4.0
     together = [finding.target for finding in report.findings if finding.attack == "joint"]
-    assert together == ["features + choice + labels + release + head", "features + choice + more features"]
-    assert {"choice", "more features"} <= {finding.target for finding in report.findings}
+    first = "statistics + features 1 + features 2 + expectation + "
+    assert together == [
+        first + "more features",
+        first + "balanced features + balanced labels + balanced release + balanced weights",
+        first + "graph labels + graph release + graph weights",
+    ]
+    single = {finding.target for finding in report.findings if finding.attack != "joint"}
+    assert single == {name for names in together for name in names.split(" + ")}
     assert all(finding.claimed_epsilon <= report.certified_epsilon for finding in report.findings)
 
 

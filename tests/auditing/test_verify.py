@@ -1,12 +1,15 @@
 """Certificates of all methods are in order, and one that hides something is not."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 import graphveil as gv
+from graphveil.auditing.recording import ledger_on_branch
 from graphveil.auditing.verify import check_certificate, verify
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger
 from graphveil.graph import csbm
 from graphveil.methods import method_class
 from graphveil.methods.spending import make_plan
@@ -51,19 +54,21 @@ def test_every_methods_own_certificate_is_in_order(method, level, options):
 def test_so_is_each_branch_of_auto(directed, epsilon):
     facts = replace(gv.Auto(level=gv.KNeighbor(1), epsilon=epsilon).plan(GRAPH).facts, directed=directed)
     plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=epsilon)
-    assert bool(plan.branches) == (epsilon > 1)
+    assert [branch.name for branch in plan.branches] == (
+        ["features", "balanced", "graph"] if not directed else ["graph", "features"] if epsilon > 1 else []
+    )
     for outcome in plan.outcomes():
         assert check_certificate(Certificate.of(outcome, "test", False)) == []
 
 
-@pytest.mark.parametrize("followed", ["graph", "features"])
+@pytest.mark.parametrize("followed", ["features", "balanced", "graph"])
 def test_auto_cannot_hide_the_branch_that_it_did_not_take(followed):
     plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH).follow(followed)
     alone = replace(plan, branches=(plan.branch(followed),))
     hidden = check_certificate(Certificate.of(alone, "test", False))
     assert ["then by branch" in problem for problem in hidden] == [True]
-    one, other = plan.branches
-    exchanged = replace(plan, branches=(replace(one, name=other.name), replace(other, name=one.name)))
+    one, other, third = plan.branches
+    exchanged = replace(plan, branches=(replace(one, name=other.name), replace(other, name=one.name), third))
     mislabelled = check_certificate(Certificate.of(exchanged, "test", False))
     assert ["then by branch" in problem for problem in mislabelled] == [True]
 
@@ -78,7 +83,21 @@ def test_the_branch_that_was_not_taken_cannot_be_made_cheap():
 def test_auto_cannot_hide_that_it_looked_at_the_graph():
     plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH)
     hidden = replace(plan, shared=plan.shared[:1], branches=())
-    assert "lists the mechanisms features;" in check_certificate(Certificate.of(hidden, "test", False))[0]
+    assert "lists the mechanisms statistics;" in check_certificate(Certificate.of(hidden, "test", False))[0]
+
+
+@pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
+def test_a_saved_run_of_each_branch_is_verified(branch, tmp_path):
+    model = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0, steps=5, seed=0, show_progress=False)
+    model.execute(GRAPH, make_ledger=partial(ledger_on_branch, branch, Ledger)).save(tmp_path / "run")
+    result = verify(tmp_path / "run")
+    assert result.problems == ()
+    targets = {finding.target for finding in result.findings}
+    assert {"statistics", "expectation", "more features", "balanced weights", "graph release"} <= targets
+    again = gv.load(tmp_path / "run")
+    assert (again.certificate_.followed, again.graph_used_) == (branch, branch != "features")
+    assert again.certificate_.learnt == model.certificate_.learnt
+    assert len(again.certificate_.learnt) == 2
 
 
 def test_what_cannot_be_read_is_an_error(tmp_path):

@@ -10,7 +10,7 @@ import graphveil as gv
 from graphveil.auditing import audit
 from graphveil.auditing.adjacent import adjacent_graphs, small_part
 from graphveil.auditing.bounds import Scores, toss
-from graphveil.auditing.recording import ledger_with_choice, recorded_fit
+from graphveil.auditing.recording import ledger_on_branch, recorded_fit
 from graphveil.auditing.whole_fits import one_run_bound, one_run_p_value, one_run_scores, run_trials
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
@@ -88,28 +88,29 @@ def test_whole_fits_of_auto_are_consistent(level, epsilon, directed):
 
 def test_trials_that_take_different_branches_have_rows_of_one_length():
     pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
-    branches = iter([True, False] * 5)
+    branches = iter(["graph", "features", "balanced"] * 4)
     taken = []
 
     def alternating(plan, source):
         taken.append(next(branches))
-        return ledger_with_choice(taken[-1], Ledger, plan, source)
+        return ledger_on_branch(taken[-1], Ledger, plan, source)
 
-    trials = run_trials(maker("auto", LEVEL, 8.0, **AUTO), pair, 10, 1, alternating, replay=False)
-    assert set(taken) == {True, False}
-    assert {len(view) for view in trials.views.values()} == {10}
+    trials = run_trials(maker("auto", LEVEL, 8.0, **AUTO), pair, 12, 1, alternating, replay=False)
+    assert set(taken) == {"graph", "features", "balanced"}
+    assert {len(view) for view in trials.views.values()} == {12}
     assert {"released", "weights", "predictions", "query"} == set(trials.scores())
 
 
 def test_one_run_reads_the_release_where_the_graph_is_read():
     scores = {
-        outcome: one_run_scores(
-            maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_with_choice, outcome, Ledger)
+        branch: one_run_scores(
+            maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_on_branch, branch, Ledger)
         )
-        for outcome in (True, False)
+        for branch in ("features", "balanced", "graph")
     }
-    assert scores[True].auc > 0.8
-    assert not scores[False].values.any()
+    assert scores["balanced"].auc > 0.8
+    assert scores["graph"].auc > 0.8
+    assert not scores["features"].values.any()
 
 
 def test_the_bound_of_one_run_grows_with_the_canaries():

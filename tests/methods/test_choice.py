@@ -5,11 +5,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from graphveil.methods.signal_to_noise import chance_beyond_guessing, signal_to_noise
 from scipy.special import ndtr
 
 import graphveil as gv
 from graphveil.methods.choice import exact_sums, neighbors_pay, with_more_noise
-from graphveil.methods.signal_to_noise import chance_beyond_guessing, signal_to_noise
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import neighbor_margin_units

@@ -324,6 +324,9 @@ def same_graph(target: Target, seed: int, scale: float) -> Iterator[Movement]:
         runs.append(("other order", replayed_fit(make, reordered(graph, order), recorder, None, replay).given))
     for family, again in runs:
         for entry, theirs in zip(recorder.entries, again, strict=True):
+            # Neighbourhoods are simulated with public random numbers, which depend on a node's place.
+            if family == "other order" and recorder.plan[entry.name].role == "expectation":
+                continue
             apart = float((entry.given.double() - theirs.double()).abs().max())
             yield Movement(entry.name, family, None, apart, shape.nodes, int(graph.to_scipy().nnz))
 

@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,9 @@ from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.expectation import GraphBranch, right_counts
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.link_statistics import link_sums
 from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately
@@ -219,6 +222,33 @@ class Float32Norms(Arithmetic):
         return torch.from_numpy(np.sqrt(sums)).double()
 
 
+def every_link_counts_one(data: Inputs, level: Level) -> torch.Tensor:
+    """The link statistics without weights: a node moves as much as it has links."""
+    sums = link_sums(data, level)
+    train = data.target.train.cpu().numpy()
+    links = data.adjacency[data.target.train].matrix[:, train].tocoo()
+    once = links.coords[0] < links.coords[1]
+    labels = data.target.labels[data.target.train].cpu().numpy()
+    ends = np.sort(np.stack([labels[side[once]] for side in links.coords]), axis=0)
+    counts = np.zeros((data.classes, data.classes))
+    np.add.at(counts, (ends[0], ends[1]), 1)
+    upper = counts[np.triu_indices(data.classes)]
+    return torch.cat([torch.from_numpy(upper), sums[len(upper) :]])
+
+
+def class_by_class(labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator) -> torch.Tensor:
+    """Simulated neighbours, one class of nodes after the other from one stream of random numbers.
+
+    When the label of one node changes, nodes of several classes get other random numbers.
+    """
+    counts = np.zeros((len(labels), len(branch.expected)))
+    for label, means in enumerate(branch.expected):
+        rows = labels == label
+        size = (int(rows.sum()), len(means))
+        counts[rows] = rng.poisson(means, size) + branch.noise * rng.standard_normal(size)
+    return torch.from_numpy(counts - counts.mean(1, keepdims=True))
+
+
 class NotNormalised(DPDGC):
     """The published implementation: the normalised W is written to a copy, and the release multiplies the other one."""
 
@@ -375,6 +405,26 @@ _EVERY = (
         method="mlp",
         options=(),
         replaces=(("arithmetic", Float32Norms()),),
+    ),
+    Twin(
+        "unweighted-links",
+        "every link counts 1 in the link statistics, however many links its two nodes have",
+        "arithmetic",
+        _NEIGHBOR,
+        4.0,
+        method="auto",
+        options=(),
+        replaces=(("_link_sums", staticmethod(every_link_counts_one)),),
+    ),
+    Twin(
+        "shared-simulation",
+        "neighbourhoods are simulated class by class, so that one label changes the random numbers of other nodes",
+        "arithmetic",
+        KNeighbor(1),
+        4.0,
+        method="auto",
+        options=(),
+        replaces=(("_right_counts", staticmethod(partial(right_counts, simulate=class_by_class))),),
     ),
 )
 TWINS: dict[str, Twin] = {twin.name: twin for twin in _EVERY}

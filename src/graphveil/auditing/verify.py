@@ -253,13 +253,16 @@ def _possible(certificate: Certificate) -> Iterator[Plan]:
 def _settings(certificate: Certificate) -> Settings:
     """The settings, as far as the mechanisms show them."""
     listed = certificate.plan().all_mechanisms
-    trained = next((m for m in listed if isinstance(m, ClippedTraining)), None)
+    trainings = [m for m in listed if isinstance(m, ClippedTraining)]
+    trained = next(iter(trainings), None)
+    # The default clips its classifier of features at a part of `clip`, and a head at all of it.
+    clipped = next((m for m in trainings if m.role == "head"), trained)
     releases = [m for m in listed if isinstance(m, GaussianRelease)]
     released = next((m for m in releases if m.role == "release"), None)
     summed = next((m for m in releases if m.role == "aggregation"), None)
     return Settings(
         steps=trained.steps if trained else None,
-        clip=trained.clip if trained else 1.0,
+        clip=clipped.clip if clipped else 1.0,
         hops=summed.uses if summed else 2,
         layers=summed.uses if summed else 1,
         max_degree=summed.degree_bound if summed else None,

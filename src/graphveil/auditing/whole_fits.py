@@ -169,7 +169,8 @@ class PlantedCanaries:
 
 def shows_readers(mechanism: Mechanism) -> bool:
     """Whether a canary's readers have rows of their own in what is released."""
-    return isinstance(mechanism, GaussianRelease) and mechanism.role != "statistics" and mechanism.tau is None
+    sums_of_all = mechanism.role in ("statistics", "expectation")
+    return isinstance(mechanism, GaussianRelease) and not sums_of_all and mechanism.tau is None
 
 
 def one_run_scores(

@@ -69,6 +69,9 @@ class Auto(DPDGC):
     spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
     chooses_table: ClassVar[bool] = False
     divides: ClassVar[bool] = False
+    # The two sums that the statistics are; an audit puts broken ones in their place.
+    _link_sums = staticmethod(link_sums)
+    _right_counts = staticmethod(right_counts)
 
     def _settings(self) -> Settings:
         if self.table != "auto":
@@ -101,7 +104,7 @@ class Auto(DPDGC):
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         plan, train, labels = ledger.plan, data.target.train, data.target.labels
-        links = LinkStatistics.of(ledger.release("statistics", link_sums(data, plan.level)), plan)
+        links = LinkStatistics.of(ledger.release("statistics", self._link_sums(data, plan.level)), plan)
         names = list(auto_plan.FIRST_FEATURES)
         models = [self._linear(data, ledger, name) for name in names]
 
@@ -112,7 +115,7 @@ class Auto(DPDGC):
             return without_own_influence(logits, labels[train], training_mu(plan, chosen)).cpu()
 
         branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        right = right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
+        right = self._right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
         followed, expected = chosen_branch(ledger.release("expectation", right), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
@@ -203,7 +206,7 @@ class NeighborHead(nn.Module):
     def __init__(self, features: LinearClassifier, expected: torch.Tensor, plan: Plan) -> None:
         super().__init__()
         self.features = features
-        self.register_buffer("expected", expected.double())
+        self.register_buffer("expected", expected.float())
         self.weights = nn.Parameter(torch.tensor(defaults.FIRST_WEIGHTS))
         self._release = next(iter(plan.with_role("release")), None)
 

@@ -8,7 +8,7 @@ all branches, and the rest of the budget follows from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,6 +77,7 @@ def right_counts(
     half: Sequence[torch.Tensor],
     whole: torch.Tensor,
     branches: Mapping[str, GraphBranch],
+    simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
 ) -> torch.Tensor:
     """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
 
@@ -98,7 +99,7 @@ def right_counts(
     rng = np.random.default_rng(0)
     votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
     for name, branch in branches.items():
-        counts = simulated_counts(labels, branch, rng)
+        counts = simulate(labels, branch, rng)
         if name == "balanced":
             votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))
         votes.append(right(joined(whole, counts, branch)))
