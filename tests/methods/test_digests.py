@@ -13,14 +13,14 @@ from support.method_levels import SUPPORTED
 
 K1 = gv.KNeighbor(1)
 CASES = {f"{method}, {level}": (method, level, {}) for method, levels in SUPPORTED.items() for level in levels} | {
-    "mlp in batches": (0.361148, -0.29347, 1.297576, 0.412833),
-    "dpdgc, trained": (-0.49377, -0.844937, 0.70235, 0.744598),
-    "dpdgc, trained in batches": (-0.680573, -0.935, 1.237851, 0.780886),
-    "dpdgc, labels": (0.128474, -1.661956, 0.955957, 1.413174),
-    "dpdgc, posteriors+degrees": (0.432061, -3.159589, 0.328933, 1.012638),
-    "dpdgc, readers+degrees": (-0.403746, -4.491073, 0.110494, 2.488793),
-    "dpdgc, neighbors": (-4.738628, 0.460975, 1.021656, 1.74533),
-    "dpdgc, degrees cut": (-0.461022, -0.256105, -0.10251, 0.94578), {"cap_degrees": True}),
+    "mlp in batches": ("mlp", K1, {"batch_size": 20}),
+    "dpdgc, trained": ("dpdgc", K1, {"table": "trained"}),
+    "dpdgc, trained in batches": ("dpdgc", K1, {"table": "trained", "batch_size": 20}),
+    "dpdgc, labels": ("dpdgc", K1, {"table": "labels"}),
+    "dpdgc, posteriors+degrees": ("dpdgc", K1, {"table": "posteriors+degrees"}),
+    "dpdgc, readers+degrees": ("dpdgc", K1, {"table": "readers+degrees"}),
+    "dpdgc, neighbors": ("dpdgc", K1, {"table": "neighbors"}),
+    "dpdgc, degrees cut": ("dpdgc", gv.Node(3), {"cap_degrees": True}),
     "dpdgc in folds": ("dpdgc", gv.Edge(), {"folds": 2}),
 }
 DIGESTS = {
