@@ -15,7 +15,7 @@ from torch import nn
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import Rows, linear
+from graphveil.execution.sparse_rows import KeptRows, Rows, dense, linear
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import train_privately
@@ -23,17 +23,32 @@ from graphveil.privacy.plan import Plan
 
 
 class LinearClassifier(nn.Module):
-    """Logits that are linear in features and start at zero."""
+    """Logits that are linear in features, and in products of pairs of few features, and start at zero."""
 
     def __init__(self, inputs: Rows, classes: int) -> None:
         super().__init__()
-        self.out = linear(inputs, classes)
+        self.out = linear(with_products(inputs[torch.arange(0)]), classes)
         with torch.no_grad():
             for parameter in self.out.parameters():
                 parameter.zero_()
 
     def forward(self, x: Rows) -> torch.Tensor:
-        return self.out(x)
+        return self.out(with_products(x))
+
+
+def with_products(rows: Rows) -> Rows:
+    """Few features (`defaults.NARROW_FEATURES`) and the products of their pairs, with the norm of the features.
+
+    Each row depends on itself alone. More features are returned as they are.
+    """
+    width = int(rows.shape[1])
+    if not 0 < width <= defaults.NARROW_FEATURES:
+        return rows
+    x = dense(rows) / defaults.FEATURE_NORM
+    first, second = torch.triu_indices(width, width, device=x.device)
+    # A product of two different features stands for both of their orders, so that all products have norm |x|^2.
+    products = x[:, first] * x[:, second] * torch.where(first == second, 1.0, math.sqrt(2))
+    return torch.cat([x, products], dim=1) * (defaults.FEATURE_NORM / math.sqrt(2))
 
 
 def train_linear(
@@ -41,9 +56,10 @@ def train_linear(
 ) -> LinearClassifier:
     """A classifier trained as the mechanism `name` plans it."""
     model = LinearClassifier(data.features, data.classes).to(device)
+    inputs = KeptRows(with_products(data.features))
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
-        return model(data.features_of(rows))
+        return model.out(inputs(rows))
 
     train_privately(
         model,
