@@ -71,24 +71,33 @@ def test_help_has_an_example(run):
     assert "Example: graphveil plan" in done.stdout
 
 
-def test_a_plan_that_branches_shows_both_branches(run):
+def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "150")
     facts = ("--nodes", 1000, "--train-nodes", 750, "--classes", 3)
     words = ("plan", "--method", "auto", "--k", 5, "--epsilon", 8, *facts)
     shown = run(*words)
     assert shown.returncode == 0
-    assert "release" in shown.stdout
-    assert "more features" in shown.stdout
+    lines = shown.stdout.splitlines()
+    headings = [line for line in lines if line.startswith(("First", "Then", "branch"))]
+    assert headings == [
+        "First, whatever comes out of it:",
+        "Then one of 3 branches, by what was released; each is accounted at delta / 3:",
+        "branch features (features alone)",
+        "branch balanced (reads the graph)",
+        "branch graph (reads the graph)",
+    ]
+    # What all branches share is listed once, with its part of the budget in the cheapest and the dearest of them.
+    (statistics,) = (line for line in lines if line.startswith("statistics"))
+    assert statistics.split()[-3:] == ["1.6%", "to", "5.1%"]
     made = json.loads(run(*words, "--json").stdout)
     branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
     assert branches == {
-        "features": None,
-        "choice": None,
-        "labels": "graph",
-        "release": "graph",
-        "head": "graph",
+        **dict.fromkeys(["statistics", "features 1", "features 2", "expectation"]),
         "more features": "features",
+        **{f"balanced {part}": "balanced" for part in ("features", "labels", "release", "weights")},
+        **{f"graph {part}": "graph" for part in ("labels", "release", "weights")},
     }
-    assert made["branches"] == ["graph", "features"]
+    assert made["branches"] == ["features", "balanced", "graph"]
 
 
 def test_a_large_delta_is_a_warning_beside_the_output(run):

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 
-from graphveil.graph import csbm, write_graph
+from graphveil.graph import Graph, csbm, write_graph
 
 
 @pytest.fixture(scope="module")
@@ -24,10 +26,56 @@ def test_json_has_the_promised_keys(run_process, folder):
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     result = json.loads(done.stdout)
-    for key in ("test_accuracy", "val_accuracy", "epsilon", "delta", "seconds", "peak_memory_mb", "certificate"):
+    for key in (
+        "test_accuracy",
+        "val_accuracy",
+        "graph_used",
+        "epsilon",
+        "delta",
+        "seconds",
+        "peak_memory_mb",
+        "certificate",
+    ):
         assert key in result
     assert result["epsilon"] <= 8
     assert result["certificate"]["schema"].startswith("graphveil-certificate/")
+
+
+@pytest.mark.parametrize(("phi", "used"), [(0.0, False), (1.0, True)])
+def test_it_says_whether_the_graph_was_used_and_why(run, tmp_path, phi, used):
+    write_graph(csbm(phi, n=2000, f=8, seed=0), tmp_path / "graph.npz")
+    words = ("train", tmp_path / "graph.npz", "--seed", 0, "--steps", 20, "--epsilon", 16)
+    result = json.loads(run(*words, "--json").stdout)
+    assert result["graph_used"] is used
+    learnt = result["certificate"]["learnt"]
+    assert learnt[-1].startswith("The graph was used:" if used else "The graph was not used, because")
+    shown = run(*words, "--out", tmp_path / "run").stdout
+    assert shown.index(learnt[-1]) < shown.index("PRIVACY CERTIFICATE")
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert page.index("What was learnt about the graph") < page.index(learnt[-1]) < page.index(">Certificate</h2>")
+    assert json.loads((tmp_path / "run" / "metrics.json").read_text())["graph_used"] is used
+
+
+@pytest.mark.parametrize(("method", "used"), [("mlp", False), ("dpdgc", True)])
+def test_methods_that_decide_nothing_say_what_they_are(run, folder, method, used):
+    result = json.loads(run("train", folder, "--method", method, "--seed", 0, "--steps", 3, "--json").stdout)
+    assert (result["graph_used"], result["certificate"]["learnt"]) == (used, [])
+
+
+@pytest.mark.parametrize("epsilon", [1, 8])
+def test_a_directed_graph_that_is_left_says_why(run, tmp_path, epsilon):
+    links = sp.random_array((300, 300), density=0.01, rng=np.random.default_rng(0)).tocoo()
+    apart = links.coords[0] != links.coords[1]
+    source = csbm(0.0, n=300, f=6, seed=0)
+    masks = {name: getattr(source, name) for name in ("train_mask", "val_mask", "test_mask")}
+    edges = np.stack(links.coords)[:, apart]
+    graph = Graph.from_edge_index(edges, x=source.features, y=source.labels, directed=True, **masks)
+    write_graph(graph, tmp_path / "graph.npz")
+    words = ("train", tmp_path / "graph.npz", "--seed", 0, "--steps", 3, "--epsilon", epsilon, "--json")
+    result = json.loads(run(*words).stdout)
+    assert not result["graph_used"]
+    (why,) = result["certificate"]["learnt"]
+    assert why.startswith("The graph was not used, because")
 
 
 def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):

@@ -144,6 +144,17 @@ def test_the_page_of_a_run(run_folder):
     assert "graphveil train mine.npz --out run" in text
 
 
+def test_what_was_learnt_is_near_the_top(run_folder):
+    assert "What was learnt" not in write_report(run_folder)[0].read_text()
+    certificate = replace(
+        certificate_of(True), learnt=("A node has about 5 links.", "The graph was not used, because <b>.")
+    )
+    (run_folder / "certificate.json").write_text(certificate.to_json())
+    text = write_report(run_folder)[0].read_text()
+    shown = text[text.index("What was learnt about the graph") : text.index(">Certificate<")]
+    assert "<li>A node has about 5 links.</li><li>The graph was not used, because &lt;b&gt;.</li>" in shown
+
+
 def test_many_classes_are_folded(run_folder):
     truth = np.repeat(np.arange(50), np.arange(50) + 1)
     metrics = json.loads((run_folder / "metrics.json").read_text())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -36,6 +37,7 @@ from graphveil.privacy.levels import Public, describe, level_to_dict
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from graphveil.privacy.mechanisms import Mechanism
     from graphveil.privacy.plan import Plan
 
 
@@ -158,21 +160,25 @@ def _to_dict(plan: Plan) -> dict[str, object]:
     }
 
 
-def _table(plan: Plan) -> Table:
+def _table(mechanisms: Sequence[Mechanism], outcomes: Sequence[Plan]) -> Table:
+    """Mechanisms that all of these outcomes of a plan have."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("mechanism", "what", "sensitivity", "noise", "share of mu²"):
         table.add_column(heading)
-    shares = plan.shares()
-    for m in plan.mechanisms:
-        share = f"{shares[m.name]:.1%}" if shares[m.name] else "-"
-        table.add_row(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), share)
+    shares = [outcome.shares() for outcome in outcomes]
+    for m in mechanisms:
+        parts = sorted(share[m.name] for share in shares)
+        texts = dict.fromkeys(f"{part:.1%}" for part in (parts[0], parts[-1]) if part) or ["-"]
+        table.add_row(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), " to ".join(texts))
     return table
 
 
 def _show(plan: Plan) -> None:
     from rich.console import Console
+
+    from graphveil.privacy.mechanisms import READS_THE_GRAPH
 
     console = Console(highlight=False)
     console.print(f"{plan.method}: {describe(plan.level)}")
@@ -180,10 +186,16 @@ def _show(plan: Plan) -> None:
         why = "trained without noise" if math.isinf(plan.epsilon) else "the model reads nothing that is protected"
         console.print(f"No mechanisms: {why}.")
         return
-    for outcome in plan.outcomes():
-        if outcome.followed is not None:
-            console.print(f"branch {outcome.followed} (at delta / {len(plan.branches)}):")
-        console.print(_table(outcome))
+    if plan.branches:
+        console.print("First, whatever comes out of it:")
+    console.print(_table(plan.shared, plan.outcomes()))
+    if plan.branches:
+        number = len(plan.branches)
+        console.print(f"Then one of {number} branches, by what was released; each is accounted at delta / {number}:")
+    for branch in plan.branches:
+        reads = any(mechanism.role in READS_THE_GRAPH for mechanism in branch.mechanisms)
+        console.print(f"branch {branch.name} ({'reads the graph' if reads else 'features alone'})")
+        console.print(_table(branch.mechanisms, [plan.follow(branch.name)]))
     by_kind = plan.epsilon_by_kind()
     kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())
     differing = f" ({kinds})" if len(set(by_kind.values())) > 1 else ""

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from graphveil.checkpoint import AlreadySaved, Checkpoint
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
+    from graphveil.privacy.certificate import Certificate
 
 # Keys of metrics.json that `--json` does not print.
 _ONLY_IN_FILE = ("evaluation", "command")
@@ -201,6 +202,7 @@ def _train(
         "method": model.method,
         "test_accuracy": _score(model, data.test_mask),
         "val_accuracy": _score(model, data.val_mask),
+        "graph_used": model.graph_used_,
         "epsilon": certificate.to_dict()["epsilon"],
         "delta": certificate.delta,
         "seconds": round(seconds, 3),
@@ -214,14 +216,16 @@ def _train(
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        _show(data, result, str(certificate), out)
+        _show(data, result, certificate, out)
 
 
-def _show(data: Graph, result: dict[str, Any], certificate: str, out: Path | None) -> None:
+def _show(data: Graph, result: dict[str, Any], certificate: Certificate, out: Path | None) -> None:
     if data.counts is not None:
         typer.echo(str(data.counts))
     typer.echo(f"{data!r}")
     show_accuracies(result)
+    for sentence in certificate.learnt:
+        typer.echo(sentence)
     typer.echo(f"trained in {result['seconds']:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
     if out is not None:
         typer.echo(f"\nwritten to {out}/: certificate.json, certificate.txt, predictions.csv, metrics.json")

@@ -107,6 +107,7 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
             "processes": group.size,
             "test_accuracy": _accuracy(model, shard, shard.test_mask, group),
             "val_accuracy": _accuracy(model, shard, shard.val_mask, group),
+            "graph_used": model.graph_used_,
             "epsilon": certificate.to_dict()["epsilon"],
             "delta": certificate.delta,
             "seconds": round(seconds, 3),

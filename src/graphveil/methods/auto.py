@@ -40,6 +40,8 @@ from graphveil.methods.training import train_privately
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
+_CO_READERS = "training nodes that link to the same node say"
+
 
 @dataclass(eq=False)
 class Auto(DPDGC):
@@ -89,12 +91,15 @@ class Auto(DPDGC):
         if not ledger.plan.branches:
             if ledger.plan.with_role("release"):
                 return super()._fit_with_table(data, ledger)
+            self._learnt = ("The graph was not used, because its noise would be too large at this level and epsilon.",)
             return self._finish_without_tables(data, self._opinions(data, ledger)[0])
         features, opinions = self._opinions(data, ledger)
         if co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), ledger.plan):
             ledger.follow("graph")
+            self._learnt = (f"The graph was used: {_CO_READERS} something about each other's class.",)
             return self._fuse(data, ledger, features, opinions)
         ledger.follow("features")
+        self._learnt = (f"The graph was not used, because {_CO_READERS} too little about each other's class.",)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             return features(data.features_of(rows))

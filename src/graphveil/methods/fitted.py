@@ -24,7 +24,7 @@ from graphveil.methods.new_nodes import answer_new_nodes
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
-from graphveil.privacy.mechanisms import Role
+from graphveil.privacy.mechanisms import READS_THE_GRAPH, Role
 from graphveil.privacy.plan import Plan
 
 if TYPE_CHECKING:
@@ -39,10 +39,6 @@ class FitKeeper(Protocol):
     ) -> AbstractContextManager[None]: ...
 
     def goes_to(self, artifact: Path, rows: str) -> None: ...
-
-
-# Roles of mechanisms whose result a model reads its neighbours through.
-_READS_THE_GRAPH = ("release", "aggregation", "embedding", "gradient", "edges")
 
 
 @dataclass(eq=False)
@@ -110,7 +106,7 @@ class FittedModel(Parameters):
         """Whether the fitted model reads the graph, or was made from features alone."""
         if not self.reads_graph:
             return False
-        return not self.plan_.branches or any(m.role in _READS_THE_GRAPH for m in self.plan_.mechanisms)
+        return not self.plan_.mechanisms or any(m.role in READS_THE_GRAPH for m in self.plan_.mechanisms)
 
     def take(self, state: FittedState) -> Self:
         """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""

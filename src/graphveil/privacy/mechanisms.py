@@ -32,6 +32,8 @@ Role = Literal[
     "release",  # Z = A W, of a table W that is private already
     "aggregation",  # sums over neighbours of rows that depend on the neighbours' own data
 ]
+# Roles of mechanisms through whose result a model reads the neighbours of a node.
+READS_THE_GRAPH: tuple[Role, ...] = ("release", "aggregation", "embedding", "gradient", "edges")
 
 
 @dataclass(frozen=True)

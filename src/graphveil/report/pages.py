@@ -199,7 +199,9 @@ def run_page(run: RunFolder) -> str:
     """The page of a single run: scores, certificate, noise, confusion matrix and calibration."""
     metrics, certificate = run.metrics, run.certificate
     title = f"{certificate.method} on {metrics['graph']}"
-    parts = [section("Certificate", as_html(certificate)), section("Noise by mechanism", _noise(run))]
+    learnt = element("ul", *(element("li", sentence) for sentence in certificate.learnt))
+    parts = [section("What was learnt about the graph", learnt)] if certificate.learnt else []
+    parts += [section("Certificate", as_html(certificate)), section("Noise by mechanism", _noise(run))]
     if run.evaluation is not None:
         parts.append(section("Confusion matrix", _confusion(_folded(run.evaluation))))
         parts.append(section("Calibration", *_calibration(run.evaluation)))
