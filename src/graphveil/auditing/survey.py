@@ -64,7 +64,7 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     yield Row(graph, "dpdgc", KNeighbor(1), EPSILON, options=(("table", "readers+degrees"),))
     for level in (Edge(), KNeighbor(1), KNeighbor(5), node):
         yield Row(graph, "auto", level, EPSILON)
-    yield Row(graph, "auto", KNeighbor(1), 1.0)  # features alone
+    yield Row(graph, "auto", KNeighbor(1), 1.0)  # a small budget
     yield Row(graph, "gap", Edge(), EPSILON)
     yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "gap", node, EPSILON)

@@ -1,7 +1,7 @@
 """Tuned numbers of the methods: the value, what it was chosen on, and what it gains where that was measured.
 
-All of them were chosen on development graphs (Wisconsin87, CiteSeer, Actor, cSBM graphs and the bags of words of
-`benchmarks/words.py`), never on the graphs of the reported tables. `graphveil bench table2 --graphs NAME` measures a
+All of them were chosen on development graphs (Wisconsin87, CiteSeer, Actor, cSBM graphs and synthetic bags of
+words), never on the graphs of the reported tables. `graphveil bench table2 --graphs NAME` measures a
 change. Where no figure stands, none was kept.
 
 Formal guarantee: a fit's guarantee holds for every value of these numbers. They are public and depend on no private
@@ -87,7 +87,7 @@ DEGREES_PART = 0.1
 # On directed graphs `auto` leaves the graph up to this epsilon.
 DIRECTED_LEAST_EPSILON = 1.0
 # Steps of `auto` before its choice, where many nodes train: the noise of more, with the smaller part of the budget,
-# stays in the weights. With 5,600 training nodes of `benchmarks/words.py` leaving the graph after them costs 0.5 to 1
+# stays in the weights. With 5,600 training nodes of synthetic bags of words leaving the graph after them costs 0.5 to 1
 # point against DP-MLP, and 2 to 3 at epsilon 2 after all steps; after fewer, graphs with small features suffer. Few
 # nodes have a small rate, and all steps were better (CiteSeer, and 2,000 training nodes of the same).
 STEPS_BEFORE_CHOICE = 100
