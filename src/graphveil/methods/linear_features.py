@@ -61,16 +61,8 @@ def train_linear(
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
         return model.out(inputs(rows))
 
-    train_privately(
-        model,
-        logits,
-        data.target,
-        ledger,
-        name,
-        learning_rate=defaults.LINEAR_RATE,
-        show=show,
-        arithmetic=arithmetic,
-    )
+    rate = defaults.LINEAR_RATE
+    train_privately(model, logits, data.target, ledger, name, learning_rate=rate, show=show, arithmetic=arithmetic)
     return model
 
 
