@@ -133,9 +133,9 @@ def test_twins_of_the_statistics_are_flagged(name, mechanism):
     for broken in (True, False):
         cls = method_class("auto")
         aimed = Target(twin.applied_to(cls) if broken else cls, twin.level, twin.epsilon, {})
-        movements[broken] = list(hub_movements(aimed, aimed.shape(False, 900), 1, families=("cancelling",)))
+        movements[broken] = list(hub_movements(aimed, aimed.shape(False, 900), 1))
     assert {each.mechanism for each in movements[True] if each.verdict == "violated"} == {mechanism}
-    assert max(each.ratio for each in movements[True]) > 2
+    assert max(each.ratio for each in movements[True]) > 1.9
     assert not any(each.verdict == "violated" for each in movements[False])
 
 
