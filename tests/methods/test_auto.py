@@ -1,39 +1,47 @@
-"""The paid choice: both branches, their plans and certificates, and what a branching plan costs."""
+"""The default: its branches, their plans and certificates, and what a branching plan costs."""
 
+import functools
 import itertools
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 import graphveil as gv
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
+from graphveil.methods import defaults
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.mechanisms import ClippedTraining
 
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
 LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]
+BRANCHES = ["features", "balanced", "graph"]
+SHARED = ["statistics", "features 1", "features 2", "expectation"]
+LATER = {
+    "features": ["more features"],
+    "balanced": ["balanced features", "balanced labels", "balanced release", "balanced weights"],
+    "graph": ["graph labels", "graph release", "graph weights"],
+}
 
 
-def fitted(phi, level=LEVELS[0], **options):
+def auto(level=LEVELS[0], epsilon=8.0, **options):
+    return gv.Auto(**{"level": level, "epsilon": epsilon, "seed": 0, "show_progress": False, **options})
+
+
+@functools.cache
+def led_to(branch):
+    """A graph that leads to this branch (links say nothing, as much as features, and all), and its model."""
+    phi, epsilon = {"features": (0.0, 8.0), "balanced": (0.5, 16.0), "graph": (1.0, 8.0)}[branch]
     graph = csbm(phi, n=1000, f=8, d=12, seed=0)
-    return graph, gv.Auto(level=level, epsilon=8.0, seed=0, show_progress=False, **options).fit(graph)
-
-
-@pytest.fixture(scope="module")
-def useful():
-    return fitted(0.7)
-
-
-@pytest.fixture(scope="module")
-def useless():
-    return fitted(0.0)
+    return graph, auto(epsilon=epsilon).fit(graph)
 
 
 def directed(shared, seed=0):
@@ -60,24 +68,53 @@ def names(model):
     return [mechanism.name for mechanism in model.certificate_.mechanisms]
 
 
-def test_a_graph_that_helps_is_read(useful):
-    graph, model = useful
-    assert names(model) == ["features", "choice", "labels", "release", "head"]
-    alone = gv.MLP(level=LEVELS[0], epsilon=8.0, seed=0, show_progress=False).fit(graph)
-    assert model.score(graph.test_mask) > alone.score(graph.test_mask) + 0.05
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_each_branch_is_reached(branch):
+    _, model = led_to(branch)
+    assert model.certificate_.followed == branch
+    assert names(model) == SHARED + LATER[branch]
+    assert model.graph_used_ == (branch != "features")
 
 
-def test_a_graph_that_does_not_help_is_left(useless):
-    graph, model = useless
-    assert names(model) == ["features", "choice", "more features"]
-    alone = gv.MLP(level=LEVELS[0], epsilon=8.0, seed=0, show_progress=False).fit(graph)
-    assert model.score(graph.test_mask) > alone.score(graph.test_mask) - 0.04
+@pytest.mark.parametrize(("branch", "gain"), [("features", -0.05), ("balanced", 0.05), ("graph", 0.2)])
+def test_a_graph_that_helps_is_worth_it(branch, gain):
+    graph, model = led_to(branch)
+    alone = gv.MLP(level=LEVELS[0], epsilon=model.epsilon, seed=0, show_progress=False).fit(graph)
+    assert model.score(graph.test_mask) > alone.score(graph.test_mask) + gain
+
+
+def test_neighbors_that_differ_tell_as_much():
+    graph = csbm(-1.0, n=1000, f=8, d=12, seed=0)
+    model = auto().fit(graph)
+    assert model.graph_used_
+    assert "only 0.5 times as often as chance" in model.certificate_.learnt[0]
+    assert model.score(graph.test_mask) > 0.85
+
+
+@pytest.mark.parametrize("level", LEVELS[1:], ids=str)
+def test_other_levels_read_a_strong_graph_and_leave_a_useless_one(level):
+    for phi in (0.0, 1.0):
+        model = auto(level, 16.0).fit(csbm(phi, n=1000, f=8, d=12, seed=0))
+        assert model.graph_used_ == (phi == 1)
+        assert 15.8 < model.certificate_.epsilon <= 16.0
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_certificates_say_what_was_learnt(branch):
+    _, model = led_to(branch)
+    links, expected = model.certificate_.learnt
+    assert links.startswith("A node has about 1")
+    assert ("links hardly depend on classes" in links) == (branch == "features")
+    assert expected.startswith("The graph was used: " if branch != "features" else "The graph was not used, because")
+    assert links in str(model.certificate_)
+    assert expected in str(model.certificate_)
 
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
-    model = gv.Auto(level=gv.KNeighbor(1), epsilon=16.0, seed=0, show_progress=False).fit(directed(shared))
-    assert ("release" in names(model)) == shared
+    model = auto(epsilon=16.0).fit(directed(shared))
+    assert model.certificate_.followed == ("graph" if shared else "features")
+    assert model.graph_used_ == ("release" in names(model)) == shared
     assert ("more features" in names(model)) != shared
 
 
@@ -85,86 +122,165 @@ def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
 def test_directed_graphs_are_left_at_node_level():
     """Then nothing has to be promised about degrees, and nothing is capped."""
     graph, level = directed(True), gv.Node(2)
-    model = gv.Auto(level=level, epsilon=16.0, seed=0, show_progress=False).fit(graph)
+    model = auto(level, 16.0).fit(graph)
     assert names(model) == ["features"]
+    assert not model.graph_used_
     assert not any("than 2 others" in each for each in model.certificate_.assumptions)
     alone = gv.MLP(level=level, epsilon=16.0, seed=0, show_progress=False).fit(graph)
     assert np.array_equal(model.predict(graph.test_mask), alone.predict(graph.test_mask))
 
 
-@pytest.mark.parametrize("which", ["useful", "useless"])
-def test_certificates_say_that_there_was_a_choice(which, request):
-    _, model = request.getfixturevalue(which)
-    found = Certificate.from_json(model.certificate_.to_json())
-    assert [branch.name for branch in found.branches] == ["graph", "features"]
-    assert found.plan().epsilon == pytest.approx(found.epsilon)
-    assert 7.9 < found.epsilon <= 8.0
-    assert found.followed == ("graph" if which == "useful" else "features")
-    assert f"led to the branch {found.followed}" in str(found)
-    assert found.epsilon_by_kind["unlabelled"] > 1
-    assert model.plan_.epsilon == found.epsilon
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_certificates_say_that_there_was_a_choice(branch):
+    _, model = led_to(branch)
+    certificate = Certificate.from_json(model.certificate_.to_json())
+    assert certificate == model.certificate_
+    assert [each.name for each in certificate.branches] == BRANCHES
+    assert certificate.plan().epsilon == pytest.approx(certificate.epsilon)
+    assert 0.99 * model.epsilon < certificate.epsilon <= model.epsilon
+    assert certificate.followed == branch
+    assert f"led to the branch {branch}" in str(certificate)
+    assert certificate.epsilon_by_kind["unlabelled"] > 1
+    assert model.plan_.epsilon == certificate.epsilon
 
 
-def test_a_certificate_cannot_hide_the_choice(useful):
-    """With all of delta for one branch the recomputed epsilon would be smaller than what was spent."""
-    certificate = useful[1].certificate_
-    hidden = replace(certificate, branches=certificate.branches[:1])
+@pytest.mark.parametrize("dropped", BRANCHES[1:])
+def test_a_certificate_cannot_hide_the_choice(dropped):
+    """With more of delta for each branch the recomputed epsilon would be smaller than what was spent."""
+    certificate = led_to("features")[1].certificate_
+    hidden = replace(certificate, branches=tuple(each for each in certificate.branches if each.name != dropped))
     assert hidden.plan().epsilon < certificate.epsilon
     data = json.loads(certificate.to_json())
-    with pytest.raises(gv.InvalidInput, match="branch = 'features': is not one of graph"):
-        Certificate.from_json(json.dumps({**data, "branches": ["graph"]}))
+    with pytest.raises(gv.InvalidInput, match=f"branch = '{dropped}': is not one of"):
+        Certificate.from_json(json.dumps({**data, "branches": [each for each in BRANCHES if each != dropped]}))
 
 
-@pytest.mark.parametrize("which", ["useful", "useless"])
-def test_both_branches_are_saved_and_answer_new_nodes(which, request, tmp_path):
-    _, model = request.getfixturevalue(which)
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_all_branches_are_saved_and_answer_new_nodes(branch, tmp_path):
+    graph, kept = led_to(branch)
+    model = auto(epsilon=kept.epsilon).fit(graph)
     model.save(tmp_path / "run")
     loaded = gv.load(tmp_path / "run")
     assert loaded.certificate_ == model.certificate_
+    assert loaded.graph_used_ == model.graph_used_
     assert loaded.plan_.epsilon_by_kind() == loaded.certificate_.epsilon_by_kind
     assert loaded.fitted_.ledger.used == model.fitted_.ledger.used
     assert np.array_equal(loaded.predict_proba(np.arange(50)), model.predict_proba(np.arange(50)))
     new = loaded.predict_new(["a", "b"], np.ones((2, 8)), [[1, 2, 3], []])
     assert new.shape == (2, 2)
+    assert np.allclose(new.sum(1), 1)
 
 
-BELOW_NOISE = [(gv.KNeighbor(1), 1.0), (gv.KNeighbor(25), 2.0), (gv.Node(100), 4.0)]
+@pytest.mark.parametrize("branch", BRANCHES[1:])
+def test_new_nodes_are_told_apart_by_their_links(branch, tmp_path):
+    """Features that say nothing, and many links to one class: the answer follows the links."""
+    graph, kept = led_to(branch)
+    auto(epsilon=kept.epsilon).fit(graph).save(tmp_path / "run")
+    loaded = gv.load(tmp_path / "run")
+    of_class = [np.flatnonzero((graph.labels == c).numpy() & graph.train_mask.numpy())[:40].tolist() for c in (0, 1)]
+    new = loaded.predict_new([f"new {i}" for i in range(20)], np.zeros((20, 8)), of_class * 10)
+    assert (new.argmax(1) == np.tile([0, 1], 10)).mean() > 0.8
 
 
-@pytest.mark.parametrize(("level", "epsilon"), BELOW_NOISE, ids=str)
-def test_where_everything_is_below_the_noise_it_is_the_mlp(level, epsilon):
-    plan, alone = (make_plan(method, level, FACTS, epsilon=epsilon) for method in ("auto", "mlp"))
-    assert [mechanism.name for mechanism in plan.mechanisms] == ["features"]
-    assert not plan.branches
-    assert plan["features"].noise_multiplier == alone["head"].noise_multiplier
-    assert make_plan("auto", level, FACTS, epsilon=4 * epsilon).branches
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_seeds_reproduce_each_branch(branch):
+    graph, model = led_to(branch)
+    again = auto(epsilon=model.epsilon).fit(graph)
+    assert torch.equal(again.logits_, model.logits_)
+    assert again.certificate_ == model.certificate_
+    other = auto(epsilon=model.epsilon, seed=1).fit(graph)
+    assert not torch.equal(other.logits_, model.logits_)
+
+
+def changed(graph, **fields):
+    """This graph with other features, labels or masks."""
+    given = {"features": graph.features, "labels": graph.labels, "num_classes": graph.num_classes, **fields}
+    masks = {f"{part}_mask": getattr(graph, f"{part}_mask") for part in ("train", "val", "test")}
+    return gv.Graph.from_scipy(graph.to_scipy(), given.pop("features"), given.pop("labels"), **given, **masks)
+
+
+@pytest.mark.parametrize("phi", [0.0, 1.0])
+def test_without_features(phi, tmp_path):
+    graph = csbm(phi, n=1000, f=8, d=12, seed=0)
+    graph = changed(graph, features=np.zeros((1000, 0), dtype=np.float32))
+    model = auto(epsilon=16.0).fit(graph)
+    assert model.logits_.isfinite().all()
+    assert model.graph_used_ or phi == 0
+    assert model.score(graph.test_mask) > (0.85 if phi else 0.4)
+    model.save(tmp_path / "run")
+    assert gv.load(tmp_path / "run").predict_new(["a"], np.zeros((1, 0)), [[1]]).shape == (1, 2)
+
+
+@pytest.mark.parametrize("phi", [0.0, 1.0])
+def test_where_only_attributes_are_replaced(phi):
+    """At k = 0 the product has no noise, so it needs no share."""
+    graph = csbm(phi, n=1000, f=8, d=12, seed=0)
+    model = auto(gv.KNeighbor(0)).fit(graph)
+    assert 7.9 < model.certificate_.epsilon <= 8.0
+    assert model.plan_["graph release"].noise == 0
+    assert model.graph_used_ == (phi == 1)
+    assert model.score(graph.test_mask) > (0.9 if phi else 0.6)
+
+
+def test_a_class_without_training_nodes():
+    graph = csbm(1.0, n=1000, f=8, d=12, seed=0)
+    model = auto().fit(changed(graph, num_classes=5))
+    assert model.logits_.isfinite().all()
+    assert model.graph_used_
+    assert (model.predict(graph.test_mask) < 2).mean() > 0.9
+
+
+@pytest.mark.parametrize("links", ["none", "all"])
+def test_graphs_without_links_and_with_all(links):
+    rng = np.random.default_rng(0)
+    A = np.zeros((80, 80)) if links == "none" else 1 - np.eye(80)
+    y = rng.integers(3, size=80)
+    graph = gv.Graph.from_scipy(sp.csr_array(A), rng.normal(size=(80, 4)), y, directed=False, **random_masks(80))
+    model = auto(epsilon=4.0).fit(graph)
+    assert model.logits_.isfinite().all()
+    assert model.certificate_.epsilon <= 4.0
+
+
+def test_degrees_can_be_cut():
+    graph = csbm(1.0, n=1000, f=8, d=12, seed=0)
+    model = auto(gv.Node(8), 16.0, cap_degrees=True).fit(graph)
+    assert model.certificate_.epsilon <= 16.0
+    assert any("differ after the capping" in each for each in model.certificate_.assumptions)
+
+
+def test_batches_have_no_statistics():
+    model = auto(batch_size=100, steps=5).fit(csbm(1.0, n=1000, f=8, d=12, seed=0))
+    assert not model.plan_.branches
+    assert model.graph_used_
+    assert model.certificate_.epsilon <= 8.0
 
 
 @pytest.mark.parametrize("epsilon", [4.0, 16.0])
-def test_many_nodes_take_fewer_first_steps(epsilon):
-    few, many = (
-        make_plan("auto", gv.KNeighbor(1), replace(FACTS, nodes=2 * n, train_nodes=n), epsilon=epsilon)
-        for n in (4999, 5000)
+def test_stated_steps_bound_all_trainings(epsilon):
+    usual, few = (
+        make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=epsilon, settings=Settings(steps=steps))
+        for steps in (None, 7)
     )
-    alone = make_plan("mlp", gv.KNeighbor(1), FACTS, epsilon=epsilon)["head"].steps
-    assert few["features"].steps == few["more features"].steps == many["more features"].steps == alone
-    assert many["features"].steps == min(100, alone)
-    asked = make_plan("auto", many.level, many.facts, epsilon=epsilon, settings=Settings(steps=7))
-    assert asked["features"].steps == asked["more features"].steps == 7
+    trainings = [each.name for each in usual.all_mechanisms if isinstance(each, ClippedTraining)]
+    assert {name: usual[name].steps for name in trainings} == {
+        name: defaults.WEIGHT_STEPS if "weights" in name else defaults.LINEAR_STEPS for name in trainings
+    }
+    assert {few[name].steps for name in trainings} == {7}
 
 
-@pytest.mark.parametrize("level", LEVELS[1:], ids=str)
-def test_each_branch_costs_what_was_asked_at_half_of_delta(level):
+@pytest.mark.parametrize("level", [*LEVELS[1:], gv.KNeighbor(0)], ids=str)
+def test_each_branch_costs_what_was_asked_at_a_third_of_delta(level):
     plan = make_plan("auto", level, FACTS, epsilon=8.0, delta=1e-4)
+    assert [each.name for each in plan.branches] == BRANCHES
     for outcome in plan.outcomes():
-        spent = max(outcome.composition(kind).epsilon(0.5e-4) for kind in ("training", "unlabelled"))
+        spent = max(outcome.composition(kind).epsilon(1e-4 / 3) for kind in ("training", "unlabelled"))
         assert 7.9 < spent <= 8.0
         assert max(outcome.followed_epsilon_by_kind().values()) == pytest.approx(spent)
 
 
 def test_a_table_cannot_be_given():
     with pytest.raises(gv.InvalidInput, match="table = 'labels'"):
-        fitted(0.5, table="labels")
+        auto(table="labels").fit(led_to("graph")[0])
 
 
 def test_only_one_branch_can_be_drawn():
@@ -173,27 +289,29 @@ def test_only_one_branch_can_be_drawn():
     book = Ledger(plan, NoiseSource(seed=0))
     for draw in (
         lambda: book.noisy_sum("more features", [torch.zeros(3).double()]),
-        lambda: book.respond("labels", labels),
+        lambda: book.respond("graph labels", labels),
     ):
         with pytest.raises(BudgetExceeded, match="belongs to a branch of the plan that is not followed"):
             draw()
     book.follow("graph")
-    book.respond("labels", labels)
+    book.respond("graph labels", labels)
     with pytest.raises(BudgetExceeded, match="features: the branch graph is followed already"):
         book.follow("features")
+    with pytest.raises(BudgetExceeded, match="balanced labels: belongs to a branch of the plan that is not followed"):
+        book.respond("balanced labels", labels)
     book = Ledger(plan, NoiseSource(seed=0))
     with pytest.raises(gv.InvalidInput, match="branch = 'main'"):
         book.follow("main")
-    book.release("choice", torch.zeros(4).double())
+    book.release("expectation", torch.zeros(5).double())
     book.follow("features")
     book.follow("features")
     book.noisy_sum("more features", [torch.zeros(3).double()])
-    with pytest.raises(BudgetExceeded, match="labels: belongs to a branch of the plan that is not followed"):
-        book.respond("labels", labels)
-    with pytest.raises(BudgetExceeded, match="release: there is no finished release"):
-        book.release_new_rows("release", torch.zeros(2).double())
-    with pytest.raises(BudgetExceeded, match="choice: all 1"):
-        book.release("choice", torch.zeros(4).double())
+    with pytest.raises(BudgetExceeded, match="graph labels: belongs to a branch of the plan that is not followed"):
+        book.respond("graph labels", labels)
+    with pytest.raises(BudgetExceeded, match="graph release: there is no finished release"):
+        book.release_new_rows("graph release", torch.zeros(2).double())
+    with pytest.raises(BudgetExceeded, match="expectation: all 1"):
+        book.release("expectation", torch.zeros(5).double())
 
 
 @pytest.mark.parametrize("level", [gv.Edge(), gv.KNeighbor(2, attributes=False)], ids=str)

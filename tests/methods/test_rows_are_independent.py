@@ -190,13 +190,13 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
 
 
 def test_a_head_that_couples_rows_is_caught(monkeypatch):
-    """The broken twin: inputs centred across nodes, so that one node's features move every row's gradient."""
+    """The broken twin: inputs less the sum over all nodes, so that one node's features move every row's gradient."""
     sound = LinkxHead.forward
 
-    def centred(self, x, z):
-        return sound(self, x - x.mean(0), z)
+    def coupled(self, x, z):
+        return sound(self, x - x.sum(0), z)
 
-    monkeypatch.setattr(LinkxHead, "forward", centred)
+    monkeypatch.setattr(LinkxHead, "forward", coupled)
     with pytest.raises(AssertionError, match="head"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.KNeighbor(3))
 

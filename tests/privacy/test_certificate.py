@@ -14,11 +14,11 @@ from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 FACTS = PublicFacts(nodes=200, train_nodes=150, features=4, classes=3)
 
 
-def execute(plan, seed=0):
-    """Draw everything that a plan allows in its first branch, on nothing."""
+def execute(plan, seed=0, branch=None):
+    """Draw everything that a plan allows in a branch, the first unless another is named, on nothing."""
     book = Ledger(plan, NoiseSource(seed=seed))
-    for branch in plan.branches[:1]:
-        book.follow(branch.name)
+    for first in plan.branches[:1]:
+        book.follow(branch or first.name)
     for mechanism in book.plan.mechanisms:
         for _ in range(mechanism.uses):
             if mechanism.type == "gaussian release":
@@ -41,17 +41,6 @@ CASES = [
     ("auto", KNeighbor(1)),
     ("dpdgc", Public()),
 ]
-
-
-def leave_the_graph(plan):
-    """Draw the branch that reads features alone."""
-    book = Ledger(plan, NoiseSource(seed=0))
-    book.release("choice", torch.zeros(5).double())
-    book.follow("features")
-    for name in ("features", "more features"):
-        for _ in range(plan[name].uses):
-            book.noisy_sum(name, [torch.zeros(3).double()])
-    return book.certificate()
 
 
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
@@ -115,12 +104,15 @@ def test_degree_promise_and_capping_are_assumptions():
     assert any("all beyond 17 are" in line for line in reserved.assumptions)
 
 
-def test_whichever_branch_was_taken_both_are_certified():
+def test_whichever_branch_was_taken_all_are_certified():
     plan = make_plan("auto", KNeighbor(1), FACTS, epsilon=8.0, settings=Settings(steps=3))
-    stayed, left = execute(plan), leave_the_graph(plan)
+    stayed, left = execute(plan, branch="graph"), execute(plan, branch="features")
     assert (stayed.followed, left.followed) == ("graph", "features")
-    assert [m.name for m in left.mechanisms] == ["features", "choice", "more features"]
-    assert [[m.name for m in branch.mechanisms] for branch in left.not_followed] == [["labels", "release", "head"]]
+    shared = ["statistics", "features 1", "features 2", "expectation"]
+    assert [m.name for m in left.mechanisms] == [*shared, "more features"]
+    balanced = [f"balanced {part}" for part in ("features", "labels", "release", "weights")]
+    graph = [f"graph {part}" for part in ("labels", "release", "weights")]
+    assert [[m.name for m in branch.mechanisms] for branch in left.not_followed] == [balanced, graph]
     assert stayed.epsilon_by_kind == left.epsilon_by_kind == plan.epsilon_by_kind()
     assert left.epsilon_by_kind["unlabelled"] > 1, "the branch that was left would have cost them that"
     assert stayed.rdp_epsilon == left.rdp_epsilon == plan.rdp_epsilon
@@ -130,11 +122,13 @@ def test_whichever_branch_was_taken_both_are_certified():
     assert again.plan().rdp_epsilon == plan.rdp_epsilon
     data = json.loads(left.to_json())
     assert data["followed"] == "features"
-    assert [m["branch"] for m in data["mechanisms"]] == [None, None, "features"]
-    assert [m["name"] for m in data["not_executed"]] == ["labels", "release", "head"]
+    assert [m["branch"] for m in data["mechanisms"]] == [None] * 4 + ["features"]
+    assert [m["name"] for m in data["not_executed"]] == balanced + graph
     text = str(left)
     assert "led to the branch features" in text
-    places = [text.index(part) for part in ("more features (", "What the branch graph would have used", "labels (")]
+    places = [
+        text.index(part) for part in ("more features (", "What the branch graph would have used", "graph labels (")
+    ]
     assert places == sorted(places)
 
 

@@ -266,34 +266,38 @@ def test_degrees_are_no_assumption_of_methods_that_rely_on_none(method, level):
         make_plan(method, level, PHOTO, epsilon=epsilon, settings=CAPPED)
 
 
-@pytest.mark.parametrize(("method", "epsilon"), [("mlp", 8.0), ("auto", 1.0)])
-def test_no_certificate_speaks_of_capping_where_the_graph_is_never_read(method, epsilon):
-    plan = make_plan(method, Node(100), PHOTO, epsilon=epsilon, settings=CAPPED)
+@pytest.mark.parametrize(("method", "directed"), [("mlp", False), ("mlp", True), ("auto", True)])
+def test_no_certificate_speaks_of_capping_where_the_graph_is_never_read(method, directed):
+    plan = make_plan(method, Node(100), replace(PHOTO, directed=directed), epsilon=8.0, settings=CAPPED)
     assert len(plan.mechanisms) == 1
     assert plan.assumptions == ()
 
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("level", [KNeighbor(1), KNeighbor(5)], ids=str)
-def test_a_plan_that_branches_costs_the_larger_of_both_for_every_kind(level, directed):
+def test_a_plan_that_branches_costs_the_largest_of_all_for_every_kind(level, directed):
     plan = make_plan("auto", level, replace(PHOTO, directed=directed), epsilon=8.0)
-    graph, features = plan.outcomes()
+    outcomes = {outcome.followed: outcome for outcome in plan.outcomes()}
+    part = plan.delta / len(outcomes)
     for kind in KINDS:
-        both = [outcome.composition(kind).epsilon(plan.delta / 2) for outcome in (graph, features)]
-        assert plan.epsilon_by_kind()[kind] == max(both)
-    assert features.followed_epsilon_by_kind()["unlabelled"] < graph.followed_epsilon_by_kind()["unlabelled"]
+        each = [outcome.composition(kind).epsilon(part) for outcome in outcomes.values()]
+        assert plan.epsilon_by_kind()[kind] == max(each)
+    unlabelled = {name: outcome.followed_epsilon_by_kind()["unlabelled"] for name, outcome in outcomes.items()}
+    assert min(unlabelled, key=unlabelled.get) == "features"
     assert plan.rdp_epsilon == max(
-        outcome.composition(kind).rdp_epsilon(plan.delta / 2) for outcome in (graph, features) for kind in KINDS
+        outcome.composition(kind).rdp_epsilon(part) for outcome in outcomes.values() for kind in KINDS
     )
 
 
 def test_which_branch_is_followed_changes_no_figure():
     plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
-    graph, features = plan.outcomes()
-    assert names(plan) == ["features", "choice"]
-    assert names(graph) == ["features", "choice", "labels", "release", "head"]
-    assert names(features) == ["features", "choice", "more features"]
-    for outcome in (graph, features):
+    features, balanced, graph = plan.outcomes()
+    shared = ["statistics", "features 1", "features 2", "expectation"]
+    assert names(plan) == shared
+    assert names(features) == [*shared, "more features"]
+    assert names(balanced) == [*shared, *(f"balanced {part}" for part in ("features", "labels", "release", "weights"))]
+    assert names(graph) == [*shared, *(f"graph {part}" for part in ("labels", "release", "weights"))]
+    for outcome in (features, balanced, graph):
         assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
         assert outcome.rdp_epsilon == plan.rdp_epsilon
         assert outcome.all_mechanisms == plan.all_mechanisms

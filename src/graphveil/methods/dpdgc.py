@@ -237,7 +237,8 @@ class DPDGC(NodeClassifier):
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         summed = self.arithmetic.product(rows, self._table)
         if self.draws_noise(from_graph):
-            summed = self._ledger.release_new_rows("release", summed)
+            assert self.joined_release is not None
+            summed = self._ledger.release_new_rows(self.joined_release, summed)
         return self._head(features, self._finish_new(summed.float()))
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
