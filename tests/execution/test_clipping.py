@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy, selu
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.clipping import ClippedSums, clipped_row_sum
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.graph import csbm
 from graphveil.methods import DPDGC, training
@@ -158,3 +158,60 @@ def test_sparse_products_have_gradients():
     layer = SparseLinear(3, 2)
     layer(CsrRows(A)).sum().backward()
     assert torch.equal(layer.weight.grad, torch.tensor([[0.0, 0.0], [1.0, 1.0], [1.0, 1.0]]))
+
+
+def drawn_rows(seed, count=200, columns=2, scale=1.0):
+    return torch.randn(count, columns, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)) * scale
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    scale=st.sampled_from([1e-12, 0.01, 1.0, 1e6, 1e200]),
+    clip=st.sampled_from([0.25, 1.0, 3.0]),
+)
+def test_sums_of_rows_do_not_depend_on_their_order(seed, scale, clip):
+    rows = drawn_rows(seed, scale=scale)
+    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    whole = clipped_row_sum(rows, clip, len(rows))
+    assert torch.equal(whole, clipped_row_sum(rows[order], clip, len(rows)))
+    parts = [clipped_row_sum(part, clip, len(rows)) for part in rows.split(37)]
+    assert torch.equal(whole, torch.stack(parts).sum(0))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    row=st.lists(st.floats(allow_nan=True, allow_infinity=True), min_size=2, max_size=2),
+    clip=st.sampled_from([0.25, 1.0, 3.0]),
+    most=st.sampled_from([1, 1000, 10**6]),
+)
+def test_a_row_adds_at_most_the_clip_and_nothing_if_it_is_not_finite(row, clip, most):
+    added = clipped_row_sum(torch.tensor([row], dtype=torch.float64), clip, most)[0:2]
+    assert added.norm() <= clip
+    if not np.isfinite(row).all():
+        assert not added.any()
+    elif 1e-3 < math.hypot(*row) < clip:
+        assert added.tolist() == pytest.approx(row, abs=clip * 1e-6)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10_000), row=st.lists(st.floats(), min_size=2, max_size=2))
+def test_one_replaced_row_moves_the_sum_by_twice_the_clip_at_most(seed, row):
+    rows = drawn_rows(seed, scale=100.0)
+    after = rows.clone()
+    after[seed % 200] = torch.tensor(row, dtype=torch.float64)
+    moved = clipped_row_sum(after, 0.5, 200) - clipped_row_sum(rows, 0.5, 200)
+    assert moved.norm() <= 1.0
+
+
+def test_sums_of_rows_are_rounded_towards_zero():
+    rows = drawn_rows(0, scale=1e-3).abs()
+    exact = rows.sum(0)
+    rounded = clipped_row_sum(rows, 1.0, 2**34)
+    assert (rounded < exact).all()
+    assert (clipped_row_sum(-rows, 1.0, 2**34) == -rounded).all()
+    assert rounded.tolist() == pytest.approx(exact.tolist(), rel=0.05)
+
+
+def test_no_rows_add_nothing():
+    assert clipped_row_sum(torch.zeros(0, 2, dtype=torch.float64), 1.0, 5).tolist() == [0, 0]

@@ -4,6 +4,8 @@ The noise is switched off, the real code of each method runs on two adjacent gra
 compared.
 """
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -13,6 +15,7 @@ from graphveil.execution import Ledger
 from graphveil.execution.exact import Arithmetic
 from graphveil.graph import Graph, csbm
 from graphveil.methods import method_class
+from graphveil.methods.expectation import right_counts
 from graphveil.methods.networks import LinkxHead
 
 
@@ -76,7 +79,10 @@ def run(method, level, graph, **options):
 
 
 def adjacent(graph, level, seed):
-    """The graph with node r's features and label replaced and k entries of its row and column toggled."""
+    """The graph with node r's features and label replaced and k entries of its row and column toggled.
+
+    On undirected graphs these are the same k links.
+    """
     rng = np.random.default_rng(seed)
     r = int(rng.integers(graph.num_nodes))
     A = graph.to_scipy().toarray() > 0
@@ -86,8 +92,9 @@ def adjacent(graph, level, seed):
         r = -1
     else:
         count = level.k if isinstance(level, gv.KNeighbor) else 3
-        A[r, rng.choice(others, count, replace=False)] ^= True
-        A[rng.choice(others, count, replace=False), r] ^= True
+        read = rng.choice(others, count, replace=False)
+        A[r, read] ^= True
+        A[rng.choice(others, count, replace=False) if graph.directed else read, r] ^= True
     features, labels = graph.features.clone(), graph.labels.clone()
     if r >= 0 and level.attributes:
         features[r] = 50 * torch.randn(graph.num_features, generator=torch.Generator().manual_seed(seed))
@@ -97,7 +104,7 @@ def adjacent(graph, level, seed):
         np.stack([source, target]),
         x=features,
         y=labels,
-        directed=True,
+        directed=graph.directed,
         train_mask=graph.train_mask,
         val_mask=graph.val_mask,
         test_mask=graph.test_mask,
@@ -152,12 +159,27 @@ CASES = [
     ("auto", gv.Node(25)),
 ]
 # Others read these tables, or they are sums over all nodes: they have to be private as a whole.
-TABLES = ("neighbors", "readers", "posteriors", "choice")
+TABLES = ("neighbors", "readers", "posteriors", "choice", "statistics", "expectation")
 
 
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
 def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
-    graph = directed_graph()
+    check_movements(method, level, directed_graph())
+
+
+@pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
+@pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
+def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
+    monkeypatch.setattr(
+        "graphveil.methods.auto.chosen_branch", lambda *released: (branch, dict.fromkeys(BRANCHES, 0.0))
+    )
+    check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
+
+
+BRANCHES = ("features", "balanced", "graph")
+
+
+def check_movements(method, level, graph):
     for seed in range(6):
         for seen in (RELEASED, SUMMED, ANSWERS):
             seen.clear()
@@ -225,3 +247,28 @@ def test_degrees_that_take_more_than_their_part_are_caught(monkeypatch):
     monkeypatch.setattr(Arithmetic, "table", lambda self, rows, norm, terms, stretch=False: rows)
     with pytest.raises(AssertionError, match="release"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:labels+degrees", gv.KNeighbor(3))
+
+
+def test_features_scaled_by_their_largest_norm_are_caught(monkeypatch):
+    """The broken twin: one factor for all rows, which a single node decides."""
+
+    def scaled(features, norm):
+        return features * (norm / features.norm(dim=1).max())
+
+    monkeypatch.setattr("graphveil.methods.inputs.rows_of_norm", scaled)
+    with pytest.raises(AssertionError, match="expectation"):
+        check_movements("auto", gv.KNeighbor(1), csbm(0.4, n=60, f=5, d=4, seed=3))
+
+
+def test_neighborhoods_drawn_by_label_are_caught(monkeypatch):
+    """The broken twin: a sampler that takes as many random numbers as the labels of earlier nodes ask for."""
+    drawn = staticmethod(partial(right_counts, simulate=drawn_by_label))
+    monkeypatch.setattr("graphveil.methods.auto.Auto._right_counts", drawn)
+    with pytest.raises(AssertionError, match="expectation"):
+        check_movements("auto", gv.KNeighbor(1), csbm(1.0, n=400, f=5, d=12, seed=3))
+
+
+def drawn_by_label(labels, branch, rng):
+    counts = np.stack([rng.poisson(rng.gamma(1.0, branch.expected[label])) for label in labels])
+    noisy = counts + branch.noise * rng.standard_normal(counts.shape)
+    return torch.from_numpy(noisy - noisy.mean(1, keepdims=True))

@@ -1,0 +1,177 @@
+"""What the branches of the default are expected to reach: votes on own rows, the curve, the choice."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import graphveil as gv
+from graphveil.methods import defaults
+from graphveil.methods.auto_plan import EXPECTATIONS
+from graphveil.methods.expectation import (
+    GraphBranch,
+    accuracy_at,
+    chosen_branch,
+    expectation_in_words,
+    right_counts,
+    simulated_counts,
+)
+from graphveil.methods.link_statistics import LinkStatistics
+from graphveil.methods.spending import make_plan
+from graphveil.privacy.facts import PublicFacts
+from graphveil.privacy.sensitivity import own_row_counts
+
+FACTS = PublicFacts(nodes=4000, train_nodes=3000, features=20, classes=3)
+PLAN = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=8.0)
+PRIORS = np.full(3, 1 / 3)
+
+
+def links(homophily=0.8, degree=15.0, classes=3):
+    shares = np.full((classes, classes), (1 - homophily) / classes) + homophily * np.eye(classes)
+    return LinkStatistics(np.full(classes, 1 / classes), degree, shares, homophily)
+
+
+def graph_branches(noise=1.0, **options):
+    about = links(**options)
+    return {name: GraphBranch(about.degree * about.compatibility, noise) for name in ("balanced", "graph")}
+
+
+def rows(count, seed):
+    """Labels, and the logits of two trainings and of their sum."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(3, size=count)
+    logits = [torch.from_numpy(rng.normal(size=(count, 3)) + np.eye(3)[labels]) for _ in range(3)]
+    return labels, logits[:2], logits[2]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    label=st.integers(0, 2),
+    logits=st.lists(st.floats(), min_size=3, max_size=3),
+    noise=st.sampled_from([0.0, 1.0, 30.0]),
+)
+def test_one_replaced_row_moves_the_counts_by_its_own_votes(seed, label, logits, noise):
+    labels, half, whole = rows(60, seed)
+    branches = graph_branches(noise)
+    before = right_counts(labels, half, whole, branches)
+    changed = labels.copy()
+    changed[seed % 60] = label
+    for each in (*half, whole):
+        each[seed % 60] = torch.tensor(logits, dtype=torch.float64)
+    after = right_counts(changed, half, whole, branches)
+    assert len(after) == EXPECTATIONS
+    assert ((after - before).abs() <= 1).all()
+    assert (after - before).norm() <= own_row_counts(EXPECTATIONS)
+
+
+def test_all_votes_of_one_row_can_turn():
+    branches = graph_branches(noise=1000.0)
+    sure = torch.tensor([[50.0, 0.0, 0.0]])
+    counts = [right_counts(np.array([label]), [sure, sure], sure, branches) for label in (0, 1)]
+    assert (counts[0] - counts[1]).norm() == own_row_counts(EXPECTATIONS)
+
+
+def drawn_by_label(labels, branch, rng):
+    """The broken twin of `simulated_counts`: how many random numbers a node takes depends on its label."""
+    counts = np.stack([rng.poisson(rng.gamma(2.0, branch.expected[label])) for label in labels])
+    noisy = counts + branch.noise * rng.standard_normal(counts.shape)
+    return torch.from_numpy(noisy - noisy.mean(1, keepdims=True))
+
+
+def test_a_sampler_that_depends_on_labels_is_caught():
+    moved = {simulated_counts: 0.0, drawn_by_label: 0.0}
+    for simulate in moved:
+        counted = partial(right_counts, simulate=simulate)
+        for seed in range(10):
+            labels, half, whole = rows(400, seed)
+            changed = labels.copy()
+            changed[0] = (labels[0] + 1) % 3
+            before, after = (counted(each, half, whole, graph_branches(homophily=0.3)) for each in (labels, changed))
+            moved[simulate] = max(moved[simulate], float((after - before).norm()))
+    assert moved[simulated_counts] <= own_row_counts(EXPECTATIONS) < moved[drawn_by_label]
+
+
+def test_simulated_counts_have_the_expected_mean_and_the_noise():
+    branch = graph_branches(noise=2.0)["graph"]
+    labels = np.repeat([0, 1, 2], 20_000)
+    counts = simulated_counts(labels, branch, np.random.default_rng(0)).numpy()
+    assert np.abs(counts.sum(1)).max() < 1e-9
+    for label in range(3):
+        mean = branch.expected[label] - branch.expected[label].mean()
+        assert counts[labels == label].mean(0) == pytest.approx(mean, rel=0.05, abs=0.2)
+    silent = simulated_counts(labels, GraphBranch(np.zeros((3, 3)), 2.0), np.random.default_rng(0)).numpy()
+    assert silent.std(0) == pytest.approx(2.0 * np.sqrt(2 / 3), rel=0.02)
+
+
+RATES = st.floats(0.0, 1.0)
+
+
+@settings(max_examples=300, deadline=None)
+@given(half=RATES, whole=RATES, chance=st.floats(0.01, 0.9), budgets=st.tuples(*[st.floats(1.0, 100.0)] * 2))
+def test_more_budget_is_never_expected_to_harm(half, whole, chance, budgets):
+    less, more = (accuracy_at(half, whole, budget, chance) for budget in sorted(budgets))
+    assert whole - 1e-9 <= less <= more + 1e-9
+    assert more <= 1
+    assert accuracy_at(half, whole, 1.0, chance) == pytest.approx(whole)
+
+
+def test_the_curve_goes_through_both_points():
+    chance, top, rate = 0.2, 0.6, 0.8
+
+    def curve(squared_mu):
+        return chance + top * (1 - np.exp(-rate * np.sqrt(squared_mu)))
+
+    for budget in (1, 3, 20):
+        assert accuracy_at(curve(1), curve(2), budget, chance) == pytest.approx(curve(2 * budget), abs=1e-6)
+
+
+def test_noise_that_leaves_no_curve_changes_nothing():
+    assert accuracy_at(0.6, 0.5, 10, 0.3) == 0.5
+    assert accuracy_at(0.1, 0.2, 10, 0.3) == 0.2
+
+
+CHOICES = [
+    ("features", (0.80, 0.84, 0.80, 0.84, 0.84)),
+    ("graph", (0.34, 0.34, 0.34, 0.34, 0.90)),
+    ("balanced", (0.595, 0.60, 0.70, 0.75, 0.75)),
+    ("features", (0.34, 0.34, 0.34, 0.34, 0.34)),
+    ("features", (0.0, 0.0, 0.0, 0.0, 0.0)),
+    ("features", (-0.1, 2.0, -0.1, 0.3, 0.3)),
+]
+
+
+@pytest.mark.parametrize(("branch", "shares"), CHOICES, ids=str)
+def test_the_obvious_branch_is_chosen(branch, shares):
+    followed, expected = chosen_branch(torch.tensor(shares).double() * FACTS.train_nodes, links(), PLAN)
+    assert followed == branch
+    assert set(expected) == {"features", "balanced", "graph"}
+
+
+def test_the_graph_needs_to_be_ahead():
+    """By the points that it must be worth, and by what the noise of the expectation could have made."""
+    doubt = defaults.DOUBT * PLAN["expectation"].noise / FACTS.train_nodes
+    needed = 0.5 + defaults.WORTH_IT_POINTS / 100 + doubt
+    for graph, followed in ((needed - 1e-4, "features"), (needed + 1e-4, "graph")):
+        released = torch.tensor([0.5, 0.5, 0.4, 0.4, graph]).double() * FACTS.train_nodes
+        assert chosen_branch(released, links(), PLAN)[0] == followed
+
+
+def test_reasons_are_told():
+    expected = {"features": 70.4, "balanced": 71.0, "graph": 60.0}
+    left, read = (expectation_in_words(branch, expected) for branch in ("features", "balanced"))
+    assert left.startswith("The graph was not used, because it was not expected to pay: 70 % right with features")
+    assert "71 % with the graph" in left
+    assert read == "The graph was used: 71 % right were expected with it, 70 % with features alone."
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 8.0])
+def test_a_branch_sees_responses_in_place_of_labels(epsilon):
+    plan = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=epsilon)
+    branch = GraphBranch.of(plan.branch("graph"), links(homophily=1.0, degree=10.0))
+    truth = np.exp(plan["graph labels"].epsilon)
+    assert branch.expected[0] == pytest.approx(10 * np.array([truth, 1, 1]) / (truth + 2))
+    assert branch.noise == pytest.approx(plan["graph release"].noise * np.sqrt(2 / 3))

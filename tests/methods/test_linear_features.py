@@ -1,0 +1,92 @@
+"""The default's classifier of features, and what a training node may add to its own logits."""
+
+import pytest
+import scipy.sparse as sp
+import torch
+
+import graphveil as gv
+from graphveil.execution.sparse_rows import CsrRows
+from graphveil.methods import defaults
+from graphveil.methods.linear_features import (
+    LinearClassifier,
+    added_up,
+    training_mu,
+    with_products,
+    without_own_influence,
+)
+from graphveil.methods.spending import make_plan
+from graphveil.privacy.facts import PublicFacts
+
+PLAN = make_plan("auto", gv.KNeighbor(1), PublicFacts(nodes=400, train_nodes=300, features=4, classes=3), epsilon=8.0)
+NAMES = ["features 1", "features 2", "more features"]
+
+
+def logits_and_labels(rows=30, classes=4, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(rows, classes, generator=generator), torch.randint(classes, (rows,), generator=generator)
+
+
+def test_own_influence_is_taken_off_towards_the_label():
+    logits, labels = logits_and_labels()
+    less = without_own_influence(logits, labels, mu=0.5)
+    own = torch.arange(len(labels)), labels
+    assert (less[own] < logits[own]).all()
+    assert ((less - logits).sum(1)).abs().max() < 1e-5
+    length = defaults.OWN_INFLUENCE * 0.25 * defaults.LINEAR_RATE * (defaults.LINEAR_STEPS * 26) ** 0.5
+    assert (less - logits).norm(dim=1) == pytest.approx(torch.full((30,), length), rel=1e-4)
+    assert torch.equal(without_own_influence(logits, labels, mu=0.0), logits)
+
+
+def test_own_influence_depends_on_the_own_row_alone():
+    logits, labels = logits_and_labels()
+    before = without_own_influence(logits, labels, mu=1.0)
+    logits[3], labels[3] = 1e30, (labels[3] + 1) % 4
+    after = without_own_influence(logits, labels, mu=1.0)
+    kept = torch.arange(30) != 3
+    assert torch.equal(before[kept], after[kept])
+
+
+def test_a_node_that_is_sure_of_its_label_stays_finite():
+    sure = torch.tensor([[1e4, 0.0, 0.0]])
+    assert torch.equal(without_own_influence(sure, torch.tensor([0]), mu=1.0), sure)
+
+
+def test_mu_of_several_trainings_is_that_of_all_together():
+    each = [training_mu(PLAN, [name]) for name in NAMES]
+    assert training_mu(PLAN, NAMES) == pytest.approx(sum(mu**2 for mu in each) ** 0.5)
+    assert each[0] == each[1] < each[2]
+
+
+def test_trainings_are_added_by_their_mu():
+    like, parts = torch.zeros(1, 4), []
+    for value in (1.0, 2.0, 3.0):
+        parts.append(LinearClassifier(like, 3))
+        with torch.no_grad():
+            for parameter in parts[-1].parameters():
+                parameter.fill_(value)
+    total = added_up(parts, PLAN, NAMES, like)
+    mu = [training_mu(PLAN, [name]) for name in NAMES]
+    expected = (mu[0] + 2 * mu[1] + 3 * mu[2]) / training_mu(PLAN, NAMES)
+    for parameter in total.parameters():
+        assert torch.allclose(parameter, torch.full_like(parameter, expected))
+    alone = added_up(parts[:1], PLAN, NAMES[:1], like)
+    for one, first in zip(alone.parameters(), parts[0].parameters(), strict=True):
+        assert torch.allclose(one, first)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_few_features_get_products_of_the_same_norm(sparse):
+    x = torch.nn.functional.normalize(torch.randn(20, 6)) * defaults.FEATURE_NORM
+    x[3] = 0
+    rows = with_products(CsrRows(sp.csr_array(x.numpy()), "cpu") if sparse else x)
+    assert rows.shape == (20, 6 + 21)
+    norms = torch.full((20,), defaults.FEATURE_NORM)
+    norms[3] = 0
+    assert rows.norm(dim=1) == pytest.approx(norms, rel=1e-5)
+    assert torch.equal(with_products(x[5:6]), with_products(x)[5:6])
+
+
+def test_many_features_and_none_stay_as_they_are():
+    for width in (0, defaults.NARROW_FEATURES + 1):
+        x = torch.randn(5, width)
+        assert with_products(x) is x
