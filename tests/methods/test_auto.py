@@ -346,3 +346,16 @@ def test_delta_has_to_be_divided_among_branches():
             assert total <= sum(parts) + 1e-12
             exceeded += total > max(parts) + 1e-9
     assert exceeded, "else nothing would have to be divided"
+
+
+@pytest.mark.parametrize("branch", BRANCHES)
+def test_the_scale_of_a_new_nodes_features_says_nothing(branch, tmp_path):
+    """Rows of features have one norm in training, so new ones have it too."""
+    graph, kept = led_to(branch)
+    auto(epsilon=kept.epsilon).fit(graph).save(tmp_path / "run")
+    loaded = gv.load(tmp_path / "run")
+    x = graph.features.numpy()[:1]
+    answers = [
+        loaded.predict_new([name], scale * x, [[]], from_graph=False) for name, scale in (("a", 1.0), ("b", 1000.0))
+    ]
+    assert answers[0] == pytest.approx(answers[1], abs=1e-5)

@@ -27,3 +27,14 @@ def test_many_training_nodes_answer_more_and_learn_features_from_less():
     assert defaults.response_epsilon(many, 8.0) == pytest.approx(3.6)
     assert defaults.response_epsilon(many, 100.0) == 4.8
     assert defaults.features_and_release(["labels"], few)[0] > defaults.features_and_release(["labels"], many)[0]
+
+
+def test_responses_get_a_part_of_the_whole_up_to_where_nearly_all_are_true():
+    assert defaults.part_for_responses(0.3, 8.0) == pytest.approx(2.4)
+    assert defaults.part_for_responses(0.5, 100.0) == defaults.MOST_RESPONSE_EPSILON
+    assert defaults.part_for_responses(0.5, None) == pytest.approx(0.5 * defaults.EPSILON_WITHOUT_BUDGET)
+
+
+def test_what_is_learnt_first_leaves_most_of_the_budget():
+    first = defaults.STATISTICS_SHARE + 2 * defaults.FIRST_FEATURES_SHARE + defaults.EXPECTATION_SHARE
+    assert 0 < first < 0.15
