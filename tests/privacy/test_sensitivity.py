@@ -357,7 +357,9 @@ BROKEN_LINKS = [
 ]
 
 
-@pytest.mark.parametrize(("level", "part", "broken"), BROKEN_LINKS, ids=lambda value: getattr(value, "__name__", str(value)))
+@pytest.mark.parametrize(
+    ("level", "part", "broken"), BROKEN_LINKS, ids=lambda value: getattr(value, "__name__", str(value))
+)
 def test_broken_link_statistics_are_caught(level, part, broken, monkeypatch):
     monkeypatch.setattr(f"graphveil.methods.link_statistics.{part}", broken)
     assert any(climbed(level, 14, 500, seed) > 1 for seed in range(4))
