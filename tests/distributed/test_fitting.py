@@ -66,6 +66,38 @@ def test_folds_do_not_depend_on_the_number_of_processes():
             assert np.array_equal(results[name]["table"], one[name]["table"]), name
 
 
+def refused(group, seeds):
+    model = gv.MLP(gv.KNeighbor(k=1), 8.0, seed=seeds[group.rank], steps=2)
+    try:
+        fit(model, Shard.of(graph(), group), group)
+    except gv.GraphveilError as error:
+        return str(error)
+
+
+def test_other_options_than_those_of_the_first_process():
+    first, second = together(2, refused, [0, 1])
+    assert second == "seed = 1: is not what the first process was given"
+    assert "another process of this job has ended" in first
+
+
+def test_degrees_beyond_the_promise():
+    one, level = Group(0, 1), gv.Node(max_degree=2)
+    model = gv.DPDGC(level, 8.0, seed=0, steps=2, table="labels", cap_degrees=True)
+    with pytest.raises(gv.InvalidInput, match="cap_degrees = True: does not run on several processes"):
+        fit(model, Shard.of(graph(), one), one)
+    with pytest.raises(gv.InvalidInput, match="max_degree = 2"):
+        fit(model.set_params(cap_degrees=False), Shard.of(graph(), one), one)
+
+
+def test_a_place_that_takes_no_folder(tmp_path):
+    one, model = Group(0, 1), gv.MLP(gv.KNeighbor(k=1), 8.0, seed=0, steps=2)
+    fit(model, Shard.of(graph(), one), one)
+    (tmp_path / "file").touch()
+    with pytest.raises(gv.InvalidInput, match=r"out = .*run': cannot be written"):
+        save(model, tmp_path / "file" / "run", one, also={})
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def named():
     ids = [f"p{i}" for i in range(502)]
     return graph().replace(node_ids=ids, class_names=["a, b", "node"], undeclared=Undeclared(classes=2))

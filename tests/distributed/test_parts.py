@@ -13,6 +13,7 @@ import pytest
 import graphveil as gv
 from graphveil.distributed import Group, Shard, check_supported
 from graphveil.distributed.parts import read_part, write_parts
+from graphveil.distributed.shard import Layout
 from graphveil.errors import InvalidInput
 from graphveil.graph.report import Undeclared
 from support.distributed_fits import graph
@@ -69,8 +70,7 @@ def test_declared_edges_bound_those_of_all_parts_together():
 
 
 def changed(parts, tmp_path, edit):
-    path = tmp_path / "graph"
-    shutil.copytree(parts, path)
+    path = shutil.copytree(parts, tmp_path / "graph")
     edit(path)
     with pytest.raises(InvalidInput) as caught:
         read_part(path, Group(0, 1))
@@ -104,6 +104,9 @@ def _declare(path, **fields):
         (lambda p: _declare(p, classes=[5, 6]), "is not one of the declared classes"),
         (lambda p: (p / "part-00001" / "edges.parquet").write_bytes(b"PAR1"), "edges.parquet"),
         (lambda p: (p / "part-00001" / "nodes.parquet").unlink(), "nodes.parquet"),
+        (lambda p: _edges(p, lambda e: {**e, "source": [None, *e["source"][1:]]}), "source = None: is missing"),
+        (lambda p: _nodes(p, 0, _words), "column 'x0' = 'text': features of parts must be numbers"),
+        (lambda p: _name(p, np.arange(1, 503)), "must be the numbers 0 .. 501 in order"),
     ],
 )
 def test_what_is_wrong_is_one_line(parts, tmp_path, edit, message):
@@ -115,12 +118,30 @@ def test_duplicates_and_loops_of_directed_parts(parts, tmp_path):
         _declare(path, directed=True)
         _edges(path, lambda e: {k: np.append(v, v[:1]) for k, v in e.items()})
 
-    assert "listed more than once" in changed(parts, tmp_path, twice)
+    def loop(path):
+        _declare(path, directed=True)
+        _edges(path, lambda e: {name: np.append(ends, e["target"][:1]) for name, ends in e.items()})
+
+    assert "listed more than once" in changed(parts, tmp_path / "twice", twice)
+    assert "leads back to its own node" in changed(parts, tmp_path / "loop", loop)
 
 
-def test_more_processes_than_parts(parts):
-    with pytest.raises(InvalidInput, match="processes = 3"):
+def test_more_processes_than_parts_or_nodes(parts):
+    with pytest.raises(InvalidInput, match="processes = 3: are more than the 2 parts of"):
         read_part(parts, Group(0, 3))
+    with pytest.raises(InvalidInput, match="processes = 3: are more than there are nodes, 2"):
+        Layout.even(2, 3)
+
+
+def test_a_folder_is_not_overwritten(parts):
+    with pytest.raises(InvalidInput, match=r"out = .*: exists already"):
+        write_parts(graph(), parts, 2)
+
+
+def test_a_graph_without_a_training_set():
+    whole = graph().replace(train_mask=None, val_mask=None, test_mask=None)
+    with pytest.raises(InvalidInput, match="the graph has no training set"):
+        Shard.of(whole, Group(0, 1)).facts(Group(0, 1), edges=None)
 
 
 @pytest.mark.parametrize(
@@ -138,6 +159,14 @@ def test_what_does_not_run_on_several_processes(model, message):
 def _nodes(path, part, change):
     file = path / f"part-{part:05d}" / "nodes.parquet"
     pyarrow.parquet.write_table(change(pyarrow.parquet.read_table(file)), file)
+
+
+def _words(table):
+    return table.set_column(3, "x0", pa.array(["word"] * len(table)))
+
+
+def _name(path, ids):
+    pyarrow.parquet.write_table(pa.table({"id": ids, "name": [f"p{i}" for i in ids]}), path / "names.parquet")
 
 
 def _swapped(table):
@@ -181,6 +210,7 @@ def test_columns_are_compared_across_processes(parts, tmp_path):
         ({"clases": [0, 1]}, "key = 'clases': must be one of format, name, directed, classes, starts"),
         ({"directed": "yes"}, "directed = 'yes'"),
         ({"name": 5}, "name = 5: must be text"),
+        ({"sparse": 1}, "sparse = 1: must be true or false"),
         ({"classes": [0, "0", 1]}, "must be values of one type"),
         ({"classes": [0, 1, 1]}, "is listed twice"),
     ],
@@ -197,7 +227,7 @@ def test_a_declaration_that_is_missing(parts, tmp_path):
     assert "key = 'directed': is missing" in changed(parts, tmp_path, without)
 
 
-def test_names_and_what_was_found_travel_with_the_parts(tmp_path):
+def test_names_and_undeclared_facts_travel_with_the_parts(tmp_path):
     whole = graph()
     undeclared = Undeclared(classes=2, categories=(("town", 3),))
     named = whole.replace(node_ids=[f"p{i}" for i in range(502)], class_names=["no", "yes"], undeclared=undeclared)
