@@ -163,9 +163,9 @@ def test_the_graph_needs_to_be_ahead():
 def test_reasons_are_told():
     expected = {"features": 70.4, "balanced": 71.0, "graph": 60.0}
     left, read = (expectation_in_words(branch, expected) for branch in ("features", "balanced"))
-    assert left.startswith("The graph was not used, because it was not expected to pay: 70 % right with features")
-    assert "71 % with the graph" in left
-    assert read == "The graph was used: 71 % right were expected with it, 70 % with features alone."
+    assert left.startswith("The graph was not used, because it was not expected to help clearly: about 70 % right")
+    assert "about 71 % with the graph" in left
+    assert read == "The graph was used: about 71 % right were expected with it, 70 % with features alone."
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])

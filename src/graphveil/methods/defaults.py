@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 
 # The norm that rows of features are scaled to where features are private: clipped training depends on the scale of its
 # inputs. Norms from 5 to 12 are within a point of each other on CiteSeer, ACM, DBLP, Flickr and Twitch; rows of norm 1
-# are up to 14 points worse (docs/results/features.md).
+# are up to 14 points worse.
 FEATURE_NORM = 5.0
 # The linear classifier of features: steps, learning rate of Adam, clipping norm in units of `clip`. Chosen on CiteSeer,
-# ACM, DBLP, Flickr, Twitch and Actor at epsilon 2 to 16 (docs/results/features.md).
+# ACM, DBLP, Flickr, Twitch and Actor at epsilon 2 to 16; docs/results/default.md has it beside DP-MLP, wherever the
+# graph is not used.
 LINEAR_STEPS, LINEAR_RATE, LINEAR_CLIP = 100, 0.028, 0.25
 # Up to so many features it reads their products in pairs too. On tolokers (10 features, epsilon 8) that lifts average
 # precision from 0.364 to 0.392.

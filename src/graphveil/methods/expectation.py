@@ -139,15 +139,16 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 
 def expectation_in_words(followed: str, expected: Mapping[str, float]) -> str:
     """Why this branch is followed, for the certificate."""
-    alone = expected["features"]
-    best = max(value for name, value in expected.items() if name != "features")
+    shown = {name: min(100.0, max(0.0, value)) for name, value in expected.items()}
+    alone = shown["features"]
+    best = max(value for name, value in shown.items() if name != "features")
     if followed == "features":
         return (
-            f"The graph was not used, because it was not expected to pay: {alone:.0f} % right with features alone, "
-            f"{best:.0f} % with the graph, for which features would have had less budget."
+            f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
+            f"features alone, about {best:.0f} % with the graph."
         )
-    with_it = expected[followed]
-    return f"The graph was used: {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
+    with_it = shown[followed]
+    return f"The graph was used: about {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
 
 
 def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:
