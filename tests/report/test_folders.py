@@ -39,7 +39,7 @@ def test_a_record_that_is_none(results_folder, line, message):
 
 @pytest.mark.slow
 def test_a_certificate_that_is_none(results_folder):
-    lines = (results_folder / "runs.jsonl").read_text().replace("graphveil-certificate/3", "something-else/1")
+    lines = (results_folder / "runs.jsonl").read_text().replace("graphveil-certificate/4", "something-else/1")
     (results_folder / "runs.jsonl").write_text(lines)
     with pytest.raises(InvalidInput, match="its certificate cannot be read"):
         write_report(results_folder)

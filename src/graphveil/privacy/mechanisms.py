@@ -17,6 +17,9 @@ from graphveil.privacy.accounting import Gaussian, Loss, RandomizedResponse, Sam
 Kind = Literal["training", "unlabelled"]
 KINDS: tuple[Kind, ...] = ("training", "unlabelled")
 
+# Norms of clipped gradients beyond these leave the range of lattices.
+_LEAST_CLIP, _MOST_CLIP = 1e-14, 1e12
+
 # What a mechanism is for. Names of mechanisms are a method's own; everybody else goes by the role.
 Role = Literal[
     "features",  # training of a classifier of features alone
@@ -138,7 +141,9 @@ class ClippedTraining:
     type: ClassVar[str] = "clipped gradients"
 
     def __post_init__(self) -> None:
-        validate.positive("clip", self.clip)
+        # A method may clip at a part of the norm that is asked for.
+        if not _LEAST_CLIP <= validate.positive("clip", self.clip) <= _MOST_CLIP:
+            raise InvalidInput("clip", self.clip, f"must lie between {_LEAST_CLIP:g} and {_MOST_CLIP:g}")
         validate.count("steps", self.steps)
         validate.rate("sampling_rate", self.sampling_rate)
 
