@@ -73,14 +73,17 @@ def run(quick: bool) -> Section:
 
 
 def _side_by_side(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> tuple[float, float]:
+    """Median seconds of both. Who begins changes by turns, and short ones are repeated more often: otherwise a busy
+    machine interrupts the same one in every round."""
     seconds: tuple[list[float], list[float]] = ([], [])
-    for number in range(rounds + 2):
-        for side, step in enumerate((ours, theirs)):
+    sides, begun = list(enumerate((ours, theirs))), time.perf_counter()
+    while len(seconds[0]) < rounds + 2 or time.perf_counter() - begun < rounds / 20:
+        for side, step in sides:
             start = time.perf_counter()
             step()
-            if number > 1:
-                seconds[side].append(time.perf_counter() - start)
-    return median(seconds[0]), median(seconds[1])
+            seconds[side].append(time.perf_counter() - start)
+        sides.reverse()
+    return median(seconds[0][2:]), median(seconds[1][2:])
 
 
 def _dense(count: int, width: int) -> torch.Tensor:

@@ -17,7 +17,7 @@ from graphveil.execution import Ledger
 from support.checkpoints import GRAPH, make
 
 FORK = multiprocessing.get_context("fork")
-LONG = {"steps": 16}
+LONG = {"steps": 32}
 
 
 def fit_and_save(case, seed, folder, out, log):

@@ -19,8 +19,10 @@ import torch
 
 Result = TypeVar("Result")
 
-# The least number of entries to add, or of numbers to round, for a further thread.
-_WORTH_A_THREAD = 50_000
+# The least number of products to add for a further thread; to wake it takes as long as a tenth of them.
+_WORTH_A_THREAD = 16_000_000
+# To read a number from memory and to do little with it takes as long as so many products.
+_READING = 8
 # Rows that torch multiplies at a time in float64, and rows that `sums.c` does.
 _ROWS_AT_ONCE, _BLOCK = 2**11, 64
 
@@ -127,7 +129,7 @@ def add_outer(total: torch.Tensor, outputs: Factor, inputs: Factor, bias: torch.
         library.graphveil_add_outer(left, right, first, last, packed.data_ptr(), *(each.data_ptr() for each in sums))
         return sums
 
-    for weights, biases in _together(some_rows, _cuts(outputs.rows)):
+    for weights, biases in _together(some_rows, _cuts(outputs.rows, right.width)):
         total += weights
         if bias is not None:
             bias += biases
@@ -236,16 +238,20 @@ def _by_library(
         )
 
     entries = int(starts[-1] - starts[0])
-    threads = max(1, min(torch.get_num_threads(), entries // _WORTH_A_THREAD))
+    threads = _threads(entries * width)
     # The same number of entries for each thread.
     shares = torch.arange(1, threads, device=starts.device) * entries // threads + int(starts[0])
     _together(some, [0, *torch.searchsorted(starts[1:].long(), shares).tolist(), len(starts) - 1])
 
 
-def _cuts(rows: torch.Tensor) -> list[int]:
-    """As many rows for each thread that is worth waking."""
-    threads = max(1, min(torch.get_num_threads(), rows.numel() // _WORTH_A_THREAD))
+def _cuts(rows: torch.Tensor, products: int = _READING) -> list[int]:
+    """As many rows for each thread that is worth waking, if each of their numbers takes so many products."""
+    threads = _threads(rows.numel() * products)
     return [len(rows) * part // threads for part in range(threads + 1)]
+
+
+def _threads(products: int) -> int:
+    return max(1, min(torch.get_num_threads(), products // _WORTH_A_THREAD))
 
 
 def _together(work: Callable[[int, int], Result], cuts: Sequence[int]) -> list[Result]:
