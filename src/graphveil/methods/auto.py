@@ -13,6 +13,7 @@ from torch.nn import functional
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.clipping import clipped_row_sum
+from graphveil.execution.ledger import planned_training
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
 from graphveil.methods.choice import co_reader_margins, co_readers_pay
@@ -117,7 +118,7 @@ class Auto(DPDGC):
             chosen = [names[part] for part in parts]
             model = added_up([models[part] for part in parts], plan, chosen, data.features)
             logits = model(data.features_of(train)).detach()
-            return without_own_influence(logits, labels[train], training_mu(plan, chosen)).cpu()
+            return self._without_own_influence(data, plan, logits, chosen).cpu()
 
         branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
         right = self._right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
@@ -131,6 +132,15 @@ class Auto(DPDGC):
         if followed == "features":
             return self._finish_alone(data, features)
         return self._join_neighbors(data, ledger, features, names, branches[followed])
+
+    def _without_own_influence(
+        self, data: Inputs, plan: Plan, logits: torch.Tensor, names: Sequence[str]
+    ) -> torch.Tensor:
+        """Logits of training nodes by these trainings, less a part of what each node added to its own."""
+        train = data.target.train
+        lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
+        steps = planned_training(plan, names[0]).steps
+        return without_own_influence(logits, data.target.labels[train], lengths, steps, training_mu(plan, names))
 
     def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> LinearClassifier:
         return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
@@ -150,7 +160,7 @@ class Auto(DPDGC):
         head = NeighborHead(features, torch.from_numpy(branch.expected), plan).to(self.device)
         self._table, self._released, self._head = W, Z, head
         with torch.no_grad():
-            own = without_own_influence(features(data.features_of(train)), labels, training_mu(plan, names))
+            own = self._without_own_influence(data, plan, features(data.features_of(train)), names)
             head.train_weights(own, Z[train], data, ledger, weights.name, self.show_progress)
             return head(data.features, Z)
 
@@ -257,7 +267,7 @@ class NeighborHead(nn.Module):
         assert isinstance(self._release, GaussianRelease)
         classes = self.expected.shape[0]
         noise = count_noise(self._release, classes)
-        counts = z * (noise / self._release.noise if self._release.noise else (1 - 1 / classes) ** 0.5)
+        counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
         return log_likelihoods(counts - counts.mean(1, keepdim=True), self.expected, noise)
 
 

@@ -40,6 +40,8 @@ WEIGHT_STEPS, WEIGHT_RATE, FIRST_WEIGHTS = 40, 0.05, (0.7, 0.6)
 # Points of accuracy by which the graph must be expected to help before it is read, and by which the branch that trains
 # features no further must be ahead of the balanced one; noise of the expectation that does not count, in deviations.
 WORTH_IT_POINTS, AHEAD_POINTS, DOUBT = 3.0, 1.0, 4.0
+# The least x at which accuracies are taken to grow as 1 - exp(-x): below it noise would be taken for fast growth.
+LEAST_GROWTH = 0.5
 # How degrees vary (the standard deviation of their logarithm), and how much the neighbours of one node resemble each
 # other (the concentration of a Dirichlet distribution): with these, simulated accuracies come within a few points of
 # measured ones on the same graphs.

@@ -124,7 +124,7 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         return (first + later) / first
 
     expected = {
-        "features": 100 * accuracy_at(half_alone, alone, budget("features"), chance),
+        "features": 100 * max(chance, accuracy_at(half_alone, alone, budget("features"), chance)),
         "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
         "graph": 100 * graph,
     }
@@ -159,7 +159,7 @@ def accuracy_at(half: float, whole: float, budget: float, chance: float) -> floa
     if whole <= max(chance, half):
         return whole
     ratio = (whole - chance) / max(half - chance, 1e-9)
-    low, high = 1e-3, 60.0
+    low, high = defaults.LEAST_GROWTH, 60.0
     for _ in range(60):  # the ratio falls with x
         middle = (low + high) / 2
         if math.expm1(-math.sqrt(2) * middle) / math.expm1(-middle) > ratio:

@@ -87,13 +87,22 @@ def training_mu(plan: Plan, names: Sequence[str]) -> float:
     return math.hypot(*(2 * each.group.worst * math.sqrt(each.steps) / each.noise_multiplier for each in trainings))
 
 
-def without_own_influence(logits: torch.Tensor, labels: torch.Tensor, mu: float) -> torch.Tensor:
+def without_own_influence(
+    logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor, steps: int, mu: float
+) -> torch.Tensor:
     """Logits of training nodes less a part of what their own gradients added to them.
 
     Where noise is large, Adam turns a clipped gradient into a step of about rate / (noise multiplier) along it, so in
     all steps together a node moves its own logits by up to rate * sqrt(steps) * |(x, 1)| * mu / 2 towards its label.
     A function of the node's own row.
+
+    Args:
+        logits: Of training nodes.
+        labels: Their classes.
+        lengths: The norm of (x, 1) of each of them.
+        steps: Of each training.
+        mu: Of all trainings together.
     """
     towards = nn.functional.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
-    length = math.sqrt(defaults.LINEAR_STEPS * (defaults.FEATURE_NORM**2 + 1)) * defaults.LINEAR_RATE * mu / 2
-    return logits - defaults.OWN_INFLUENCE * length * towards / towards.norm(dim=1, keepdim=True).clamp_min(1e-9)
+    moved = defaults.OWN_INFLUENCE * defaults.LINEAR_RATE * math.sqrt(steps) * mu / 2 * lengths.to(logits)
+    return logits - moved[:, None] * towards / towards.norm(dim=1, keepdim=True).clamp_min(1e-9)

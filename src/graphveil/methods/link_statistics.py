@@ -75,7 +75,7 @@ class LinkStatistics:
 
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
-        links = self.degree * plan.facts.nodes / plan.facts.train_nodes
+        links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
         within = float(self.priors @ np.diag(self.compatibility))
         ratio = within / max(1e-9, float((self.priors**2).sum()))
         if ratio >= 1.1:

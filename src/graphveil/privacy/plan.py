@@ -209,7 +209,14 @@ class Plan:
         """Scale the noise of one branch so that it costs at most epsilon, with the shared noise as it is."""
         first, own = (outcome.composition("training").mu for outcome in (self.outcomes()[0], self.follow(branch.name)))
         shared, losses = _by_kind(self.shared), _by_kind(branch.mechanisms)
-        factor = _least_factor_beside(shared, losses, own / first if first else 1.0, epsilon, self._delta_of_each)
+        try:
+            factor = _least_factor_beside(shared, losses, own / first if first else 1.0, epsilon, self._delta_of_each)
+        except InvalidInput:
+            why = (
+                f"cannot be kept in the branch {branch.name}: what all branches share and its responses leave too "
+                "little; give the shared parts smaller shares, a smaller response_epsilon, or a larger epsilon or delta"
+            )
+            raise InvalidInput("epsilon", epsilon, why) from None
         scaled = replace(branch, mechanisms=tuple(mechanism.scaled(factor) for mechanism in branch.mechanisms))
         return replace(self, branches=tuple(scaled if each == branch else each for each in self.branches))
 
