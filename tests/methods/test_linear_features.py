@@ -19,6 +19,8 @@ from graphveil.privacy.facts import PublicFacts
 
 PLAN = make_plan("auto", gv.KNeighbor(1), PublicFacts(nodes=400, train_nodes=300, features=4, classes=3), epsilon=8.0)
 NAMES = ["features 1", "features 2", "more features"]
+# Of (x, 1), for rows of features that are scaled to norm 5.
+LENGTHS = torch.full((30,), 26**0.5)
 
 
 def logits_and_labels(rows=30, classes=4, seed=0):
@@ -28,27 +30,27 @@ def logits_and_labels(rows=30, classes=4, seed=0):
 
 def test_own_influence_is_taken_off_towards_the_label():
     logits, labels = logits_and_labels()
-    less = without_own_influence(logits, labels, torch.full((len(logits),), 26**0.5), 100, 0.5)
+    less = without_own_influence(logits, labels, LENGTHS, 100, 0.5)
     own = torch.arange(len(labels)), labels
     assert (less[own] < logits[own]).all()
     assert ((less - logits).sum(1)).abs().max() < 1e-5
     length = defaults.OWN_INFLUENCE * 0.25 * defaults.LINEAR_RATE * (defaults.LINEAR_STEPS * 26) ** 0.5
     assert (less - logits).norm(dim=1) == pytest.approx(torch.full((30,), length), rel=1e-4)
-    assert torch.equal(without_own_influence(logits, labels, torch.full((len(logits),), 26**0.5), 100, 0.0), logits)
+    assert torch.equal(without_own_influence(logits, labels, LENGTHS, 100, 0.0), logits)
 
 
 def test_own_influence_depends_on_the_own_row_alone():
     logits, labels = logits_and_labels()
-    before = without_own_influence(logits, labels, torch.full((len(logits),), 26**0.5), 100, 1.0)
+    before = without_own_influence(logits, labels, LENGTHS, 100, 1.0)
     logits[3], labels[3] = 1e30, (labels[3] + 1) % 4
-    after = without_own_influence(logits, labels, torch.full((len(logits),), 26**0.5), 100, 1.0)
+    after = without_own_influence(logits, labels, LENGTHS, 100, 1.0)
     kept = torch.arange(30) != 3
     assert torch.equal(before[kept], after[kept])
 
 
 def test_a_node_that_is_sure_of_its_label_stays_finite():
     sure = torch.tensor([[1e4, 0.0, 0.0]])
-    assert torch.equal(without_own_influence(sure, torch.tensor([0]), torch.full((len(sure),), 26**0.5), 100, 1.0), sure)
+    assert torch.equal(without_own_influence(sure, torch.tensor([0]), LENGTHS[:1], 100, 1.0), sure)
 
 
 def test_mu_of_several_trainings_is_that_of_all_together():
