@@ -231,7 +231,7 @@ class _OnBranch(DelegatingLedger):
         if self.plan[name].role == "expectation":
             # Half of the budget of features, and all of it: alone, balanced; then the graph.
             places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
-            sums[places] = float(self.plan.facts.train_nodes)
+            sums[places] = 1e6 * self.plan.facts.train_nodes  # beyond any doubt
         elif self._branch == "graph":
             sums += 1e6 * self.plan.facts.train_nodes
         return sums
