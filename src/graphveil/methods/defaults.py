@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 # are up to 14 points worse.
 FEATURE_NORM = 5.0
 # The linear classifier of features: steps, learning rate of Adam, clipping norm in units of `clip`. Chosen on CiteSeer,
-# ACM, DBLP, Flickr, Twitch and Actor at epsilon 2 to 16; docs/results/default.md has it beside DP-MLP, wherever the
+# ACM, DBLP, Flickr, Twitch and Actor at epsilon 2 to 16; docs/results/default has it beside DP-MLP, wherever the
 # graph is not used.
 LINEAR_STEPS, LINEAR_RATE, LINEAR_CLIP = 100, 0.028, 0.25
 # Up to so many features it reads their products in pairs too. On tolokers (10 features, epsilon 8) that lifts average
@@ -30,7 +30,7 @@ OWN_INFLUENCE = 0.4
 
 # The default's parts of mu^2: link statistics, two first trainings of features, expected accuracies; then what the
 # three branches do with the rest. The epsilon of label responses is a part of the whole, with the largest value below.
-# Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Physics, BU10, Wisconsin87 and cSBM graphs (docs/results/default.md).
+# Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Physics, BU10, Wisconsin87 and cSBM graphs (docs/results/default).
 STATISTICS_SHARE, FIRST_FEATURES_SHARE, EXPECTATION_SHARE = 0.016, 0.03, 0.03
 BALANCED_RESPONSES, BALANCED_FEATURES, BALANCED_RELEASE = 0.3, 0.47, 0.5
 GRAPH_RESPONSES, GRAPH_RELEASE = 0.5, 0.96
