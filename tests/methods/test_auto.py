@@ -359,3 +359,11 @@ def test_the_scale_of_a_new_nodes_features_says_nothing(branch, tmp_path):
         loaded.predict_new([name], scale * x, [[]], from_graph=False) for name, scale in (("a", 1.0), ("b", 1000.0))
     ]
     assert answers[0] == pytest.approx(answers[1], abs=1e-5)
+
+
+def test_a_second_fit_forgets_what_the_first_one_learnt():
+    graph = csbm(0.5, n=300, f=8, seed=0)
+    model = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0, seed=0, steps=2).fit(graph)
+    assert model.certificate_.learnt
+    model.set_params(level=gv.Edge(), epochs=2).fit(graph)
+    assert model.certificate_.learnt == ()

@@ -142,6 +142,7 @@ class NodeClassifier(FittedModel):
         `seed` is that of initial weights and dropout: public randomness, apart from the noise.
         """
         self._ledger = ledger
+        self._learnt = ()  # of an earlier fit
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             with kept:
