@@ -21,9 +21,9 @@ from benchmarks.graphs import regular_graph
 from benchmarks.result import Result, Section
 from graphveil.distributed.group import Group
 from graphveil.distributed.inputs import ROWS_AT_ONCE, Batch, ShardedLinear
-from graphveil.distributed.parts import write_parts
+from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.shard import Layout
-from graphveil.execution.gaussian import rounding_of
+from graphveil.execution.draws import rounding_of
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import write_graph
 from graphveil.noise import NoiseSource
@@ -41,7 +41,7 @@ def run(quick: bool) -> Section:
         two = _train(2, parts, Path(folder) / "two")
     same = float((one["predictions"] == two["predictions"]).mean())
     name = f"DPDGC, trained W, {nodes:,} nodes of degree {_DEGREE}, 2 processes against 1"
-    found = in_fresh_process(constants, 500_000 if quick else 4_000_000)
+    measured = in_fresh_process(constants, 500_000 if quick else 4_000_000)
     rates = _module(2, "benchmarks.exchange")
     return Section(
         "(g) Several processes",
@@ -53,7 +53,7 @@ def run(quick: bool) -> Section:
             "`graphveil train` on a file, and `torchrun --nproc-per-node 2 -m graphveil train` on the same graph "
             f"in parts: {_FEATURES} features, hidden size {_HIDDEN}, 3 + 3 full-batch steps. Memory is the highest "
             "resident set of a whole process, of the larger one of two; its imports (about 340 MB) count in both.",
-            *(f"{what}: {value:.3g} {unit}." for what, (value, unit) in found.items()),
+            *(f"{what}: {value:.3g} {unit}." for what, (value, unit) in measured.items()),
             *(f"exchange, {what}: {rate / 1e9:.2f} GB/s, each way, of a process." for what, rate in rates.items()),
         ],
     )
@@ -78,10 +78,10 @@ def _module(processes: int | None, *words: str) -> dict[str, float]:
         launcher += ["-m", "torch.distributed.run", "--nproc-per-node", str(processes), "--standalone"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     command = [*launcher, "-m", *words]
-    found: dict[str, float] = json.loads(
+    rates: dict[str, float] = json.loads(
         subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
     )
-    return found
+    return rates
 
 
 def constants(nodes: int) -> dict[str, tuple[float, str]]:
@@ -122,9 +122,9 @@ def constants(nodes: int) -> dict[str, tuple[float, str]]:
 
 def _best(work: Callable[[], object], times: int = 4) -> float:
     """Of a few times; the first one lays things out."""
-    found = []
+    seconds = []
     for _ in range(times + 1):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found[1:])
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])

@@ -13,10 +13,9 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.result import Result, Section
-from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.draws import add_gaussian_
 from graphveil.execution.exact import EXACT
-from graphveil.execution.gaussian import add_gaussian_
-from graphveil.execution.gradients import ExactGradients
+from graphveil.execution.gradients import ClippedSums, ExactGradients
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows, linear, transpose_of
 from graphveil.noise import NoiseSource

@@ -21,21 +21,21 @@ def main() -> None:
         counts = [ROWS_AT_ONCE // group.size] * group.size
         mine = rows[: counts[0]]
         sent = (group.size - 1) * mine.numel() * mine.element_size()
-        found = {
+        rates = {
             "sums for owners": sent / _best(lambda: group.add_for_owners(rows, counts)),
             "rows for all": sent / _best(lambda: group.gathered(mine, counts)),
         }
         if group.rank == 0:
-            print(json.dumps(found))
+            print(json.dumps(rates))
 
 
 def _best(work: Callable[[], object]) -> float:
-    found = []
+    seconds = []
     for _ in range(_TIMES):
         start = time.perf_counter()
         work()
-        found.append(time.perf_counter() - start)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 if __name__ == "__main__":

@@ -26,8 +26,9 @@ def take_turns(function: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> 
     """`function(wait, *call)` for each call, side by side, of which only one works at a time."""
     pipes = [_CONTEXT.Pipe() for _ in calls]
     with ProcessPoolExecutor(max_workers=len(calls), mp_context=_CONTEXT) as pool:
-        found = [pool.submit(_in_turns, theirs, function, call) for (_, theirs), call in zip(pipes, calls, strict=True)]
-        working = [(ours, future) for (ours, _), future in zip(pipes, found, strict=True)]
+        theirs = [end for _, end in pipes]
+        futures = [pool.submit(_in_turns, end, function, call) for end, call in zip(theirs, calls, strict=True)]
+        working = [(ours, future) for (ours, _), future in zip(pipes, futures, strict=True)]
         while working:
             for pipe, future in list(working):
                 pipe.send(None)
@@ -35,7 +36,7 @@ def take_turns(function: Callable[..., R], calls: Sequence[tuple[Any, ...]]) -> 
                     pass
                 if future.done() or pipe.recv():
                     working.remove((pipe, future))
-        return [future.result() for future in found]
+        return [future.result() for future in futures]
 
 
 def _in_turns(pipe: Connection, function: Callable[..., R], call: tuple[Any, ...]) -> R:

@@ -39,10 +39,10 @@ def run(quick: bool) -> Section:
     sizes = [top // part for part in (8, 4, 2, 1)]
     rounds = 3
     measured = [take_turns(measure, [(nodes, top // nodes) for nodes in sizes]) for _ in range(rounds)]
-    found = [_together(same_size) for same_size in zip(*measured, strict=True)]
+    by_size = [_together(same_size) for same_size in zip(*measured, strict=True)]
     section = Section(
         "(c) Growth per doubling",
-        [result for small, large in pairwise(found) for result in _compare(small, large)],
+        [result for small, large in pairwise(by_size) for result in _compare(small, large)],
         [
             f"A random graph in which every node has {_DEGREE} neighbours, {_FEATURES} features, hidden size "
             f"{_HIDDEN}, `DPDGC` at KNeighbor(1), epsilon 16, {_STEPS} + {_STEPS} full-batch steps. In these rows "
@@ -57,13 +57,13 @@ def run(quick: bool) -> Section:
             "processor's cache: a step's growth is above 2 where W outgrows it and 2 before and after.",
         ],
     )
-    largest = found[-1]
+    largest = by_size[-1]
     name = f"DPDGC fit, {largest.nodes:,} nodes, {_DEGREE * largest.nodes:,} stored edges: whole process, limit 12 GiB"
     section.results.append(Result(name, largest.whole_process / 2**30, _LIMIT_GIB, "GiB", target=1.0))
     section.notes.extend(
         f"{m.nodes:,} nodes: embedding step {m.embedding_step:.3f} s, head step {m.head_step:.3f} s, "
         f"fit {m.fit:.2f} s, memory {m.memory / MIB:,.0f} MiB."
-        for m in found
+        for m in by_size
     )
     return section
 

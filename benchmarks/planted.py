@@ -46,10 +46,10 @@ def write_web(folder: Path) -> bool:
     Labels start at random, and three times everybody takes the most frequent one among those it is linked with in
     either direction, itself included; of equally frequent ones the first.
     """
-    found = _web_google()
-    if found is None:
+    path = _web_google()
+    if path is None:
         return False
-    with np.load(found, allow_pickle=False) as arrays:
+    with np.load(path, allow_pickle=False) as arrays:
         indptr, indices = arrays["indptr"], arrays["indices"]
     n = len(indptr) - 1
     A = sp.csr_array((np.ones(len(indices), np.float32), indices, indptr), shape=(n, n))

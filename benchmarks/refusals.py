@@ -35,7 +35,7 @@ def largest_difference(port: int, tokens: Tokens, known: str, unknown: str) -> f
 
 def _times(port: int, requests: list[bytes]) -> np.ndarray:
     """Seconds of each request, taken in turn over one connection, so that what the machine does hits all alike."""
-    found = np.zeros((len(requests), _ROUNDS))
+    seconds = np.zeros((len(requests), _ROUNDS))
     order = np.random.default_rng(0)
     with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -46,9 +46,9 @@ def _times(port: int, requests: list[bytes]) -> np.ndarray:
                 answer = connection.recv(65536)
                 while not answer.endswith(b"}\n"):
                     answer += connection.recv(65536)
-                found[kind, number] = time.perf_counter() - began
+                seconds[kind, number] = time.perf_counter() - began
                 assert answer.startswith(b"HTTP/1.1 401"), answer
-    return found
+    return seconds
 
 
 def _request(node: str, token: str) -> bytes:

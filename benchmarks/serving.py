@@ -80,8 +80,8 @@ def run(quick: bool) -> Section:
     )
 
 
-def _met(found: bool) -> str:
-    return "met" if found else "MISSED"
+def _met(reached: bool) -> str:
+    return "met" if reached else "MISSED"
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ def _processor_seconds(server: _Server) -> float:
 
 def _requests(folder: Path) -> list[bytes]:
     tokens = tokens_of(folder)
-    found = []
+    requests = []
     for node in map(str, range(0, 10_000, 5)):
         body = json.dumps({"node": node}).encode()
         head = (
             "POST /v1/prediction HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             f"Authorization: Bearer {tokens.of_node(node)}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
-        found.append(head.encode() + body)
-    return found
+        requests.append(head.encode() + body)
+    return requests
 
 
 @contextmanager
@@ -120,10 +120,10 @@ def _server(command: list[str]) -> Iterator[_Server]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
-        if found is None:
+        address = re.search(r"http://127\.0\.0\.1:(\d+)", process.stdout.readline())
+        if address is None:
             raise RuntimeError(f"{command[:4]} did not start")
-        yield _Server(process.pid, int(found[1]))
+        yield _Server(process.pid, int(address[1]))
     finally:
         process.terminate()
         process.wait(timeout=20)

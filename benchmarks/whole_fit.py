@@ -67,11 +67,11 @@ def _add_same_steps(
     start = time.perf_counter()
     same = _model(seed=0, batch_size=_BATCH, steps=steps, learning_rate=_LEARNING_RATE).fit(graph)
     seconds = time.perf_counter() - start
-    found = 100 * same.score(graph.test_mask)
+    accuracy = 100 * same.score(graph.test_mask)
     section.results.extend(
         [
             Result(f"{label}: time, the same {steps} + {steps} steps (peer extrapolated)", seconds, extrapolated, "s"),
-            Result(f"{label}: test accuracy (peer's settings on our engine)", score, found, "%", "rate", target=1.0),
+            Result(f"{label}: test accuracy (peer's settings on our engine)", score, accuracy, "%", "rate", target=1.0),
         ]
     )
     section.notes.append(

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from graphveil.methods.dpdgc import DPDGC
     from graphveil.methods.gap import GAP
     from graphveil.methods.mlp import MLP
+    from graphveil.methods.progap import ProGAP
     from graphveil.methods.sage import SAGE, RandEdge
+    from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate
     from graphveil.privacy.facts import PublicFacts
     from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
@@ -32,7 +34,8 @@ _MODULES = {
     "auditing": ("audit",),
     "errors": ("BudgetExceeded", "GraphveilError", "InvalidInput"),
     "graph": ("Graph", "load_dataset", "read_graph", "write_graph"),
-    "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "RandEdge"),
+    "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "ProGAP", "RandEdge"),
+    "privacy.budget": ("BudgetLedger",),
     "privacy.certificate": ("Certificate",),
     "privacy.facts": ("PublicFacts",),
     "privacy.levels": ("Edge", "KNeighbor", "Level", "Node", "Public"),
@@ -48,6 +51,7 @@ __all__ = [
     "SAGE",
     "Auto",
     "BudgetExceeded",
+    "BudgetLedger",
     "Certificate",
     "Edge",
     "Graph",
@@ -57,6 +61,7 @@ __all__ = [
     "Level",
     "Node",
     "Plan",
+    "ProGAP",
     "Public",
     "PublicFacts",
     "RandEdge",

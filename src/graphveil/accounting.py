@@ -5,6 +5,7 @@ True
 """
 
 from graphveil.privacy.accounting import (
+    AnyOf,
     Calibration,
     Composition,
     Gaussian,
@@ -19,6 +20,7 @@ from graphveil.privacy.accounting import (
 )
 
 __all__ = [
+    "AnyOf",
     "Calibration",
     "Composition",
     "Gaussian",

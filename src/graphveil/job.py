@@ -1,8 +1,12 @@
-"""What the environment says about a job of several processes. This needs no PyTorch."""
+"""This process: its place in a job of several, as the environment says, and its peak memory. This needs no PyTorch."""
 
 from __future__ import annotations
 
 import os
+import re
+import resource
+import sys
+from pathlib import Path
 
 from graphveil.errors import InvalidInput
 
@@ -46,3 +50,27 @@ def check_job() -> None:
     _whole("MASTER_PORT", 1, 65535)
     if "LOCAL_RANK" in os.environ:
         _whole("LOCAL_RANK", 0, _MOST_PROCESSES)
+
+
+# What Linux says about this process, and where it is told to start a new peak.
+_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def forget_peak() -> None:
+    """Start a new peak, where the system can; elsewhere a process has one peak for its life."""
+    try:
+        _RESET.write_text("5")
+    except OSError:
+        return
+
+
+def peak_memory_mb() -> float:
+    """The largest resident memory since `forget_peak`, or since this process started, in MiB."""
+    try:
+        peak = re.search(r"VmHWM:\s+(\d+) kB", _STATUS.read_text())
+    except OSError:
+        peak = None
+    if peak:
+        return int(peak[1]) / 1024
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used / (1024**2 if sys.platform == "darwin" else 1024)

@@ -15,7 +15,7 @@ from safetensors.torch import save as tensor_bytes
 
 import graphveil as gv
 from graphveil.artifact import problems
-from graphveil.artifact.manifest import Entry, Manifest, read_manifest
+from graphveil.artifact.contents import Entry, Manifest, read_manifest
 from support.artifacts import reseal
 
 FILES = [

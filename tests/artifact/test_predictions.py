@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.manifest import JOURNAL
+from graphveil.artifact.contents import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers, read_new_nodes
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods import new_nodes
@@ -200,7 +200,7 @@ def test_new_nodes_in_a_table(tmp_path):
     [
         (Naming(), "id,neighbors,a,b\nzoe,,1,2\n", "columns = 2: must be 3 features beside id and neighbors"),
         (COLUMNS, "id,neighbors,age,job,more\nzoe,,1,smith,2\n", "columns = 'more': is no feature of this model"),
-        (COLUMNS, "id,neighbors,age,job\nzoe,,1,clown\n", "row 1, column 'job' = 'clown': is not a category"),
+        (COLUMNS, "id,neighbors,age,job\nzoe,,1,clown\n", "row 1, column 'job' = 'clown': is not one of the"),
         (COLUMNS, "id,neighbors,age,job\nzoe,,old,smith\n", "row 1, column 'age' = 'old': must be a number"),
         (COLUMNS, "id,neighbors,job\nzoe,,smith\n", "there is no column 'age'"),
     ],

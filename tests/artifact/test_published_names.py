@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 import graphveil as gv
-from graphveil.artifact.manifest import read_manifest
+from graphveil.artifact.contents import read_manifest
 from graphveil.cli import app
 
 RUNNER = CliRunner()
@@ -87,7 +87,7 @@ def test_what_was_declared_may_be_published(tmp_path, how):
     assert naming["columns"][1]["categories"] == declared["categories"]["disease"]
     assert json.loads((run / "owner/naming.json").read_text()) == {"classes": None, "categories": {}}
     model = gv.load(run)
-    assert model.plan_.facts.features == 5
+    assert model.plan_.facts.features == 6
     assert model.plan_.facts.undeclared == ()
     assert not any("not declared" in line for line in model.certificate_.assumptions)
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.manifest import JOURNAL, Manifest, read_manifest
+from graphveil.artifact.contents import JOURNAL, Manifest, read_manifest
 from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import FORMAT, STATE

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 import graphveil as gv
-from graphveil.artifact.manifest import read_manifest
+from graphveil.artifact.contents import read_manifest
 from graphveil.artifact.saving import check_apart
 from support.artifacts import GRAPH, SEED, fitted
 

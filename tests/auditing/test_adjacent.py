@@ -8,7 +8,16 @@ from support.audits import GRAPH
 
 
 @pytest.mark.parametrize(
-    "level", [gv.Edge("undirected"), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(8), gv.KNeighbor(2, False)], ids=str
+    "level",
+    [
+        gv.Edge("undirected"),
+        gv.KNeighbor(1),
+        gv.KNeighbor(3),
+        gv.Node(8),
+        gv.KNeighbor(2, False),
+        gv.Node(8, unit="zero-out"),
+    ],
+    ids=str,
 )
 def test_pairs_are_adjacent(level):
     part = small_part(GRAPH, 40, 0, most_links=7)
@@ -33,6 +42,18 @@ def test_pairs_are_adjacent(level):
         assert (columns == pair.own).sum() <= level.k
     else:
         assert max(A.sum(0).max(), B.sum(0).max()) <= level.max_degree
+
+
+@pytest.mark.parametrize("level", [gv.KNeighbor(2, unit="zero-out"), gv.Node(8, unit="zero-out")], ids=str)
+def test_an_emptied_node_has_nothing(level):
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), level, seed=3)
+    empty, full = pair.before, pair.after
+    assert not empty.features[pair.own].any()
+    assert not empty.to_scipy().toarray()[pair.own].any()
+    assert not empty.to_scipy().toarray()[:, pair.own].any()
+    assert int(empty.labels[pair.own]) == -1
+    assert bool(empty.train_mask[pair.own])
+    assert full.to_scipy().toarray()[:, pair.own].sum() == (2 if isinstance(level, gv.KNeighbor) else 8)
 
 
 def test_the_replaced_node_has_long_features_that_change_their_sign():

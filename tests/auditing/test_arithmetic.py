@@ -21,6 +21,7 @@ CASES = [
     ("auto", gv.KNeighbor(1)),
     ("auto", gv.Edge("undirected")),
     ("gap", gv.KNeighbor(1)),
+    ("progap", gv.KNeighbor(1)),
     ("gap", gv.Edge("undirected")),
     ("dp-sage", gv.Node(8)),
     ("mlp", gv.KNeighbor(1)),
@@ -119,7 +120,7 @@ def test_a_twin_replaces_an_attribute_of_any_method_and_is_flagged(method):
 def test_a_branch_that_is_not_taken_is_attacked_too():
     mechanisms = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
     undirected = {"statistics", "features 1", "features 2", "expectation", "more features", "balanced features"}
-    undirected |= {f"{branch} {part}" for branch in ("balanced", "graph") for part in ("labels", "release", "weights")}
+    undirected |= {f"{branch} {part}" for branch in ("balanced", "graph") for part in ("responses", "release", "head")}
     directed = {"features", "choice", "release", "head", "more features", "neighbors"}
     assert undirected | directed <= mechanisms
 

@@ -47,6 +47,8 @@ def test_the_replaced_nodes_own_row_is_not_looked_at():
         (gv.KNeighbor(5), False),
         (gv.KNeighbor(5), True),
         (gv.Node(8), False),
+        (gv.KNeighbor(5, unit="zero-out"), False),
+        (gv.Node(8, unit="zero-out"), False),
     ],
     ids=str,
 )
@@ -56,7 +58,7 @@ def test_the_canary_of_statistics_is_a_pair_of_graphs(level, directed):
     plan = make_plan("auto", level, facts, epsilon=16.0, delta=1e-5)
     (mechanism,) = (m for m in plan.shared if m.role == "statistics")
     moved = moved_by(plan, mechanism)
-    assert 0.6 * mechanism.sensitivity.of(KIND) < moved <= mechanism.sensitivity.of(KIND)
+    assert 0.6 * mechanism.sensitivity.of(KIND) < moved <= mechanism.sensitivity.of(KIND) * (1 + 1e-6)
 
 
 def moved_by(plan, mechanism):

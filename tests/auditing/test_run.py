@@ -32,8 +32,8 @@ def test_auto_is_audited_in_all_branches():
     first = "statistics + features 1 + features 2 + expectation + "
     assert together == [
         first + "more features",
-        first + "balanced features + balanced labels + balanced release + balanced weights",
-        first + "graph labels + graph release + graph weights",
+        first + "balanced features + balanced responses + balanced release + balanced head",
+        first + "graph responses + graph release + graph head",
     ]
     single = {finding.target for finding in report.findings if finding.attack != "joint"}
     assert single == {name for names in together for name in names.split(" + ")}

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.checkpoint import Checkpoint, identity
+from graphveil.checkpoint import Checkpoint, checkpoint
 from graphveil.checkpoint.folder import STATE, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
@@ -71,7 +71,7 @@ def test_another_fit(begun, no_draws, change, message):
     ("name", "message"), [("code_digest", "version of graphveil"), ("library_versions", "libraries")]
 )
 def test_other_code(begun, no_draws, monkeypatch, name, message):
-    monkeypatch.setattr(identity, name, lambda: "another")
+    monkeypatch.setattr(checkpoint, name, lambda: "another")
     with pytest.raises(InvalidInput, match=message):
         resume(begun)
 

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from graphveil.cli.bench import bench
 from graphveil.errors import InvalidInput
-from graphveil.storage.journal import read_journal
+from graphveil.storage.files import read_journal
 from support.specs import write_spec
 
 app = typer.Typer()

@@ -28,7 +28,7 @@ def steps_kept(folder):
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on(run, graph, tmp_path):
-    folder, out, straight = tmp_path / "unfinished", tmp_path / "run", tmp_path / "straight"
+    folder, out, uninterrupted = tmp_path / "unfinished", tmp_path / "run", tmp_path / "uninterrupted"
     words = ["train", graph, *FIT, "--out", out, "--checkpoint", folder, "--checkpoint-every", "20"]
     process = subprocess.Popen([sys.executable, "-m", "graphveil", *map(str, words)])
     try:
@@ -50,9 +50,9 @@ def test_a_killed_run_goes_on(run, graph, tmp_path):
     done = run(*words, "--resume")
     assert done.returncode == 0, done.stderr
     assert not folder.exists()
-    assert run("train", graph, *FIT, "--out", straight).returncode == 0
+    assert run("train", graph, *FIT, "--out", uninterrupted).returncode == 0
     for name in ("predictions.csv", "certificate.json", "public/weights.safetensors", "owner/state.safetensors"):
-        assert (out / name).read_bytes() == (straight / name).read_bytes()
+        assert (out / name).read_bytes() == (uninterrupted / name).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -88,14 +88,14 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
     ]
     # What all branches share is listed once, with its part of the budget in the cheapest and the dearest of them.
     (statistics,) = (line for line in lines if line.startswith("statistics"))
-    assert statistics.split()[-3:] == ["1.6%", "to", "5.1%"]
+    assert statistics.split()[-3:] == ["1.6%", "to", "4.3%"]
     made = json.loads(run(*words, "--json").stdout)
     branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
     assert branches == {
         **dict.fromkeys(["statistics", "features 1", "features 2", "expectation"]),
         "more features": "features",
-        **{f"balanced {part}": "balanced" for part in ("features", "labels", "release", "weights")},
-        **{f"graph {part}": "graph" for part in ("labels", "release", "weights")},
+        **{f"balanced {part}": "balanced" for part in ("features", "responses", "release", "head")},
+        **{f"graph {part}": "graph" for part in ("responses", "release", "head")},
     }
     assert made["branches"] == ["features", "balanced", "graph"]
 

@@ -29,6 +29,11 @@ def test_json_has_the_promised_keys(run_process, folder):
     for key in (
         "test_accuracy",
         "val_accuracy",
+        "majority_accuracy",
+        "test_balanced_accuracy",
+        "test_average_precision",
+        "test_auc",
+        "test_macro_f1",
         "graph_used",
         "epsilon",
         "delta",
@@ -39,6 +44,29 @@ def test_json_has_the_promised_keys(run_process, folder):
         assert key in result
     assert result["epsilon"] <= 8
     assert result["certificate"]["schema"].startswith("graphveil-certificate/")
+
+
+def test_what_a_threshold_finds(run, folder, tmp_path):
+    words = ("train", folder, "--seed", 0, "--steps", 3, "--positive", "0", "--threshold", 0.0)
+    done = run(*words, "--out", tmp_path / "run")
+    assert "(the majority class alone: 0." in done.stdout
+    assert "By a threshold of 0, " in done.stdout
+    evaluation = json.loads((tmp_path / "run" / "metrics.json").read_text())["evaluation"]
+    assert (evaluation["positive"], evaluation["threshold"]) == (0, 0)
+    assert [row[1] for row in evaluation["confusion"]] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--positive", "fraud"), "positive = 'fraud': must be one of the classes 0, 1"),
+        (("--threshold", "2"), "threshold = 2.0: must be a probability"),
+    ],
+)
+def test_a_class_or_threshold_that_cannot_be(run, folder, words, message):
+    done = run("train", folder, *words)
+    assert done.returncode == 2
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(("phi", "used"), [(0.0, False), (1.0, True)])
@@ -52,7 +80,7 @@ def test_it_says_whether_the_graph_was_used_and_why(run, tmp_path, phi, used):
     shown = run(*words, "--out", tmp_path / "run").stdout
     assert shown.index(learnt[-1]) < shown.index("PRIVACY CERTIFICATE")
     page = (tmp_path / "run" / "report.html").read_text()
-    assert page.index("What was learnt about the graph") < page.index(learnt[-1]) < page.index(">Certificate</h2>")
+    assert page.index(">In short</h2>") < page.index(learnt[-1]) < page.index(">Certificate</h2>")
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["graph_used"] is used
 
 

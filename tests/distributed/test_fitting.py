@@ -1,31 +1,44 @@
-"""1, 2 and 3 processes give the model that one process gives without torchrun, bit for bit, and the same names."""
+"""1, 2 and 3 processes give the model that one process gives without torchrun, bit for bit, and the same names.
+
+A process that dies ends the job with a line, and the job goes on from its checkpoint.
+"""
 
 from __future__ import annotations
 
 import csv
+import json
+import os
+import signal
+import time
+from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
 import graphveil as gv
-from graphveil.distributed import Group, Shard, fit, save
-from graphveil.distributed.parts import read_part, write_parts
+from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
+from graphveil.distributed.part_files import write_parts
+from graphveil.distributed.parts import read_part
+from graphveil.errors import InvalidInput
 from graphveil.graph.report import Undeclared
+from graphveil.methods.dpdgc import DPDGC
+from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
-from support.distributed_fits import CASES, FOLDS, graph
-from support.jobs import together
+from graphveil.storage import files as storage
+from support.distributed_fits import CASES, graph
+from support.jobs import together, torchrun
 
 # Made here once; calibration takes longer than these fits.
-plan_of = cache(lambda name: (lambda data, model: model.plan(data))(*(CASES | FOLDS)[name]()))
+plan_of = cache(lambda name: (lambda data, model: model.plan(data))(*CASES[name]()))
 
 
 def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]:
     results = {}
     for name, plan in plans.items():
-        data, model = (CASES | FOLDS)[name]()
-        shard = Shard.of(data, group)
+        data, model = CASES[name]()
+        shard = Shard.of(data, group, model.direction)
         assert shard.facts(group, edges=None) == plan.facts
         fit(model, shard, group, plan=plan)
         rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}
@@ -39,7 +52,7 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
     ("processes", "names"),
     [
         (1, ["trained", "tables", "public"]),
-        (2, ["trained", "tables", "sampled", "edge", "public", "sparse"]),
+        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap"]),
         (3, [*CASES.keys() - {"sampled"}]),
     ],
 )
@@ -53,17 +66,6 @@ def test_as_without_torchrun(processes, names):
         assert results[name]["certificate"] == model.certificate_.to_json(), name
         assert torch.equal(ours["logits"], model.logits_), name
         assert "table" not in ours or torch.equal(ours["table"], model._table), name
-
-
-@pytest.mark.slow
-def test_folds_do_not_depend_on_the_number_of_processes():
-    plans = {name: plan_of(name) for name in FOLDS}
-    one, *others = (together(processes, fitted, plans)[0] for processes in (1, 2, 3))
-    for results in others:
-        for name in FOLDS:
-            assert results[name]["certificate"] == one[name]["certificate"]
-            assert np.array_equal(results[name]["logits"], one[name]["logits"]), name
-            assert np.array_equal(results[name]["table"], one[name]["table"]), name
 
 
 def refused(group, seeds):
@@ -126,8 +128,160 @@ def test_predictions_are_by_name(tmp_path, divided):
     assert [row[1] for row in rows[1:]] == [["a, b", "node"][best] for best in expected.argmax(1)]
     for name in ("certificate.json", "public/config.json", "public/model_card.md"):
         assert "a, b" not in (tmp_path / "run" / name).read_text()
-    if divided:
-        with pytest.raises(gv.InvalidInput, match="cannot be compared with the parts"):
-            gv.load(tmp_path / "run", graph=named())
-    else:
-        assert gv.load(tmp_path / "run", graph=named()).score(named().test_mask) > 0
+    assert gv.load(tmp_path / "run", graph=named()).score(named().test_mask) > 0
+    with pytest.raises(gv.InvalidInput, match="is not the graph that this model was trained on"):
+        gv.load(tmp_path / "run", graph=named().with_split(9))
+
+
+STEPS = 100
+WORDS = f"--method dpdgc --table trained --steps {STEPS} --seed 5 --epsilon 8".split()
+
+
+def uninterrupted(group, out):
+    model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=STEPS, table="trained")
+    fit(model, Shard.of(graph(), group), group)
+    save(model, out, group, also={})
+
+
+def process_of(job, rank):
+    """The id of a process that torchrun has started."""
+    children = Path(f"/proc/{job.pid}/task/{job.pid}/children").read_text().split()
+    wanted = f"\0RANK={rank}\0".encode()
+    return next(int(pid) for pid in children if wanted in Path(f"/proc/{pid}/environ").read_bytes())
+
+
+def wait_for(job, checkpoint, generation):
+    end = time.monotonic() + 90
+    while time.monotonic() < end and job.poll() is None:
+        state = checkpoint / "checkpoint.json"
+        if state.exists() and json.loads(state.read_text())["generation"] >= generation:
+            return
+        time.sleep(0.05)
+    job.kill()
+    raise AssertionError(f"the job came to nothing: {job.communicate()}")
+
+
+@pytest.mark.slow
+def test_a_killed_process_and_the_same_model_in_the_end(tmp_path):
+    parts, checkpoint, out = tmp_path / "parts", tmp_path / "unfinished", tmp_path / "run"
+    write_parts(graph(), parts, 2)
+    command = ["-m", "graphveil", "train", parts, *WORDS, "--checkpoint", checkpoint]
+    with torchrun(2, *command, "--checkpoint-every", "2") as job:
+        wait_for(job, checkpoint, 3)
+        os.kill(process_of(job, 1), signal.SIGKILL)
+        _, errors = job.communicate(timeout=60)
+    assert job.returncode != 0
+    lines = [line for line in errors.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, errors
+    assert f"go on from {checkpoint} with --resume" in lines[0]
+
+    with torchrun(2, *command, "--resume", "--out", out, "--json") as job:
+        printed, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, errors[-3000:]
+    assert json.loads(printed)["processes"] == 2
+    assert not checkpoint.exists()
+    together(2, uninterrupted, tmp_path / "whole")
+    for name in ("certificate.json", "public/weights.safetensors", "owner/state.safetensors", "predictions.csv"):
+        assert (out / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+
+
+def test_a_generation_counts_when_it_is_complete(tmp_path, monkeypatch):
+    model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)
+    shard, kept, fresh = Shard.of(graph(), Group(0, 1)), tmp_path / "kept", tmp_path / "fresh"
+    real, writes = storage.replace_file, []
+
+    def dies(path, data):
+        writes.append(path)
+        if len(writes) == 11:  # within a generation, after its tensors
+            raise KeyboardInterrupt
+        real(path, data)
+
+    for module in ("graphveil.distributed.checkpoint", "graphveil.checkpoint.folder"):
+        monkeypatch.setattr(f"{module}.replace_file", dies)
+    with pytest.raises(KeyboardInterrupt), ShardedCheckpoint(kept, Group(0, 1), every=1) as checkpoint:
+        fit(model, shard, Group(0, 1), checkpoint)
+    monkeypatch.undo()
+    state = json.loads((kept / "checkpoint.json").read_text())
+    assert (kept / "rank-0000-of-0001" / f"generation-{state['generation']}.json").exists()
+    with ShardedCheckpoint(kept, Group(0, 1), every=1, resume=True) as checkpoint:
+        fit(model, shard, Group(0, 1), checkpoint)
+        checkpoint.discard()
+    resumed = model.logits_
+    with ShardedCheckpoint(fresh, Group(0, 1), every=1) as checkpoint:
+        fit(model, shard, Group(0, 1), checkpoint)
+    assert torch.equal(resumed, model.logits_)
+    assert not kept.exists()
+
+
+def test_refusals(tmp_path):
+    kept, group = tmp_path / "kept", Group(0, 1)
+    model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)
+    with ShardedCheckpoint(kept, group, every=1) as checkpoint:
+        fit(model, Shard.of(graph(), group), group, checkpoint)
+    with pytest.raises(InvalidInput, match="holds an unfinished fit that has spent"), ShardedCheckpoint(kept, group):
+        pass
+    state = kept / "checkpoint.json"
+    damaged = state.read_text().replace('"generation": ', '"generation": 1')
+    state.write_text(damaged)
+    with pytest.raises(InvalidInput, match="it was changed"), ShardedCheckpoint(kept, group, resume=True):
+        pass
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "letter").touch()
+    with pytest.raises(InvalidInput, match="with other files in it, such as letter"), ShardedCheckpoint(other, group):
+        pass
+
+
+class Ended(BaseException):
+    pass
+
+
+def begun(group, name, kept, writes):
+    """A fit that ends after so many versions of its checkpoint."""
+    data, model = CASES[name]()
+    shard, left = Shard.of(data, group, model.direction), iter(range(writes))
+
+    class Short(ShardedCheckpoint):
+        def _keep(self, *words):
+            super()._keep(*words)
+            if next(left, None) is None:
+                raise Ended
+
+    with suppress(Ended), Short(kept, group, every=1) as checkpoint:
+        fit(model, shard, group, checkpoint)
+
+
+def resumed(group, name, kept, parts=None):
+    data, model = CASES[name]()
+    shard = Shard.of(data, group, model.direction) if parts is None else read_part(parts, group)
+    try:
+        with ShardedCheckpoint(kept, group, every=2, resume=True) as checkpoint:
+            fit(model, shard, group, checkpoint)
+            left = sorted(path.name for path in kept.iterdir())
+            checkpoint.discard()
+    except InvalidInput as error:
+        return str(error)
+    return left, group.gathered(model.logits_, shard.layout.counts).numpy(), model.certificate_.to_json()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "writes"), [("trained", 4), ("tables", 5), ("gap", 8), ("folds", 30)])
+@pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
+def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
+    kept = tmp_path / "kept"
+    together(before, begun, name, kept, writes)
+    left, logits, certificate = together(after, resumed, name, kept)[0]
+    data, model = CASES[name]()
+    model.execute(data)
+    assert left == ["checkpoint.json", *(f"rank-{rank:04d}-of-{after:04d}" for rank in range(after))]
+    assert torch.equal(torch.from_numpy(logits), model.logits_)
+    assert certificate == model.certificate_.to_json()
+    assert not kept.exists()
+
+
+@pytest.mark.slow
+def test_as_many_processes_with_other_rows(tmp_path):
+    together(2, begun, "trained", tmp_path / "kept", 3)
+    write_parts(graph(), tmp_path / "parts", 3)
+    said = together(2, resumed, "trained", tmp_path / "kept", tmp_path / "parts")
+    assert all("as many processes have begun with other rows" in each for each in said)

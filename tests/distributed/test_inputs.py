@@ -12,8 +12,8 @@ from graphveil.auditing.arithmetic_graphs import chosen_readers, cycle_labels
 from graphveil.distributed.inputs import ShardedRows, ShardedTarget
 from graphveil.distributed.ledger import RowShard
 from graphveil.distributed.shard import Layout
-from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
+from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.methods.networks import Embedding
 from support.jobs import together

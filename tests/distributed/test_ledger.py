@@ -8,7 +8,7 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.ledger import RowShard, SharedSource
 from graphveil.distributed.shard import Layout, Span
-from graphveil.execution.gaussian import add_gaussian_
+from graphveil.execution.draws import add_gaussian_
 from graphveil.noise import NoiseSource
 from graphveil.privacy.lattice import noise_step
 

@@ -12,11 +12,12 @@ import pytest
 
 import graphveil as gv
 from graphveil.distributed import Group, Shard, check_supported
-from graphveil.distributed.parts import read_part, write_parts
+from graphveil.distributed.part_files import write_parts
+from graphveil.distributed.parts import read_part
 from graphveil.distributed.shard import Layout
 from graphveil.errors import InvalidInput
 from graphveil.graph.report import Undeclared
-from support.distributed_fits import graph
+from support.distributed_fits import directed, graph
 from support.jobs import together
 
 FIELDS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
@@ -51,6 +52,18 @@ def test_each_process_reads_its_own_part_and_no_other(parts, tmp_path):
     assert [first for first, *_ in rows] == [0, 251]
     totals = [sum(column) for column in zip(*rows, strict=True)][1:]
     assert totals == [502, int(whole.train_mask.sum()), whole.num_edges]
+
+
+def columns_read(group, path, direction):
+    shard = read_part(path, group, direction)
+    expected = Shard.of(directed(), group, direction)
+    return all(np.array_equal(getattr(shard, field), getattr(expected, field)) for field in ("indptr", "indices"))
+
+
+@pytest.mark.parametrize("direction", ["in", "out"])
+def test_either_end_of_an_edge_may_be_the_reader(tmp_path, direction):
+    write_parts(directed(), tmp_path / "graph", 3)
+    assert together(3, columns_read, tmp_path / "graph", direction) == [True] * 3
 
 
 def facts_of(group, bound):
@@ -147,7 +160,7 @@ def test_a_graph_without_a_training_set():
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (gv.GAP(level=gv.KNeighbor(1), epsilon=1.0, max_degree=5), "method = 'gap': does not run on several processes"),
+        (gv.SAGE(level=gv.Public()), "method = 'sage': does not run on several processes"),
         (gv.Auto(level=gv.KNeighbor(1), epsilon=1.0), "method = 'auto'"),
     ],
 )

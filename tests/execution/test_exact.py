@@ -14,8 +14,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.functional import selu as plain_selu
 
 from graphveil.execution import sums
-from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT
+from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.rowwise import Linear, product, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.privacy.lattice import GradientLattice, noise_step, table_step
@@ -156,8 +156,8 @@ def test_clipped_sums_do_not_depend_on_order_blocks_or_threads(sparse):
     order = torch.from_numpy(np.random.default_rng(1).permutation(len(x)))
     for count, blocks, how in ((1, 1000, None), (2, 1000, order), (2, None, order), (1, 7, None), (2, 1, None)):
         with on_threads(count):
-            found, _ = gradients(x, y, blocks=blocks, order=how, sparse=sparse)
-        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True)), (count, blocks)
+            sums, _ = gradients(x, y, blocks=blocks, order=how, sparse=sparse)
+        assert all(torch.equal(a, b) for a, b in zip(sums, expected, strict=True)), (count, blocks)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -166,8 +166,8 @@ def test_one_row_is_never_longer_than_the_clip(sparse, size):
     """Whatever the scale of features; and where the gradient is longer than the clip it is nearly as long as that."""
     for seed in range(5):
         x, y = sample(1, 400, seed, sizes=[size])
-        found, _ = gradients(x, y, clip=0.7, sparse=sparse, seed=seed)
-        length = math.sqrt(sum(exact_norm_squared(part.flatten()) for part in found))
+        sums, _ = gradients(x, y, clip=0.7, sparse=sparse, seed=seed)
+        length = math.sqrt(sum(exact_norm_squared(part.flatten()) for part in sums))
         assert length <= 0.7
         assert length > 0.69 or size < 1 or size > 1e18
 
@@ -178,11 +178,11 @@ def test_a_row_whose_pass_is_not_finite_adds_nothing(bad, sparse):
     x, y = sample(50, 4, sizes=[1.0])
     without, _ = gradients(x, y, sparse=sparse)
     x[7] = bad * torch.tensor([1.0, -1.0, 1.0, -1.0])
-    found, _ = gradients(x, y, sparse=sparse)
+    sums, _ = gradients(x, y, sparse=sparse)
     x[7] = 0
     y_without = y.clone()
     zero, _ = gradients(x, y_without, sparse=sparse)
-    for part, other, empty in zip(found, without, zero, strict=True):
+    for part, other, empty in zip(sums, without, zero, strict=True):
         assert part.isfinite().all()
         assert not torch.equal(part, other)
         # One row less than with an ordinary row there, and one less than with an empty one.
@@ -239,6 +239,6 @@ def test_an_activation_does_not_depend_on_its_place(rows, width):
     ):
         with on_threads(count):
             part = x[first:last].detach().clone().requires_grad_()
-            found = selu(part)
-            assert torch.equal(found, whole[first:last])
-            assert torch.equal(torch.autograd.grad(found.sum(), part)[0], slopes[first:last])
+            result = selu(part)
+            assert torch.equal(result, whole[first:last])
+            assert torch.equal(torch.autograd.grad(result.sum(), part)[0], slopes[first:last])

@@ -21,8 +21,8 @@ needs_compiler = pytest.mark.skipif(shutil.which(CC[0]) is None, reason="no C co
 
 @pytest.fixture
 def library():
-    found = sums.compiled_library()
-    return found if found is not None else pytest.skip("sums.c is not built")
+    library = sums.compiled_library()
+    return library if library is not None else pytest.skip("sums.c is not built")
 
 
 def by_torch(monkeypatch, make):
@@ -96,12 +96,12 @@ def test_outer_products_in_c_and_in_torch(library, monkeypatch, rows, outputs, i
 def test_older_processors_make_the_same_sums(library, tmp_path, monkeypatch, widest):
     older = built(tmp_path, f"-DWIDEST={widest}")
     for left, right in zip(roundings(200, 19), roundings(200, 45, 2), strict=True):
-        expected, found = torch.zeros(2, 19, 45).double()
+        expected, total = torch.zeros(2, 19, 45).double()
         add_outer(expected, left, right)
         with monkeypatch.context() as replaced:
             replaced.setattr(sums, "compiled_library", lambda: older)
-            add_outer(found, left, right)
-        assert torch.equal(found, expected)
+            add_outer(total, left, right)
+        assert torch.equal(total, expected)
 
 
 @needs_compiler

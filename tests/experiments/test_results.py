@@ -1,9 +1,11 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, make_tables, read_results
+from graphveil.experiments.results import bootstrap
 from support.results import record
 
 
@@ -36,6 +38,30 @@ def test_variants_of_a_method_are_told_apart():
     assert [row.method for row in table.rows] == ["mlp (steps = 10)", "mlp (steps = 20)"]
 
 
+def test_the_best_is_the_best_by_the_chosen_score():
+    runs = SPECS["figure-c"].narrowed(seeds=1).runs()
+    two = [next(run for run in runs if run.method == method) for method in ("dpdgc", "mlp")]
+    records = [
+        {**record(run, accuracy), "average_precision": precision}
+        for run, accuracy, precision in zip(two, (0.9, 0.8), (0.2, 0.6), strict=True)
+    ]
+    for metric, best in (("accuracy", "dpdgc"), ("average_precision", "mlp")):
+        (table,) = make_tables(records, "k", metric)
+        assert [row.method for row in table.rows if row.cells["1"].best] == [best]
+    # The paper's figures are accuracies, and records of earlier versions have no other score.
+    assert all(row.cells["1"].paper is None for row in table.rows)
+    assert make_tables([record(run, 0.5) for run in two], "k", "auc") == []
+
+
 def test_a_folder_without_results(tmp_path):
     with pytest.raises(InvalidInput, match="holds no results"):
         read_results(tmp_path)
+
+
+def test_the_interval_covers_the_mean_and_does_not_change():
+    values = np.random.default_rng(0).normal(80, 2, size=10).tolist()
+    interval = bootstrap(values)
+    assert interval == bootstrap(values)
+    assert interval.low < interval.mean < interval.high
+    # The normal approximation of the same interval.
+    assert interval.half_width == pytest.approx(1.96 * np.std(values) / np.sqrt(10), rel=0.1)

@@ -6,7 +6,7 @@ import pytest
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, Spec, execution, read_spec, run_spec, runner
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.journal import read_journal
+from graphveil.storage.files import read_journal
 
 # Time, memory and date are measured; everything else must be a function of the run.
 MEASURED = ("seconds", "total_seconds", "peak_memory_mb", "finished")

@@ -14,7 +14,7 @@ graphs = [
 ]
 seeds = [3, 1]
 axis = "k"
-
+metric = "macro_f1"
 [options]
 steps = 20
 
@@ -71,7 +71,7 @@ def read(spec_path):
 
 def test_everything_that_can_be_said(read):
     spec = read(WHOLE)
-    assert (spec.name, spec.title, spec.seeds, spec.axis) == ("mine", "Ours", (3, 1), "k")
+    assert (spec.name, spec.title, spec.seeds, spec.axis, spec.metric) == ("mine", "Ours", (3, 1), "k", "macro_f1")
     assert [graph.name for graph in spec.graphs] == ["cora", "csbm:0.5", "ours"]
     assert spec.graphs[2].directed is False
     none, neighbors, node, edge = spec.settings

@@ -2,7 +2,7 @@ import pytest
 
 from graphveil.experiments import SPECS, read_results, summary
 from graphveil.experiments.summary import as_text
-from graphveil.storage.journal import Journal
+from graphveil.storage.files import Journal
 from support.results import record
 
 ACCURACY = {"dpdgc": 0.60, "gap": 0.50, "mlp": 0.598}

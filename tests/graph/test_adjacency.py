@@ -58,7 +58,7 @@ def test_empty_rows_keep_their_place() -> None:
 def test_both_reading_directions_of_a_graph() -> None:
     rng = np.random.default_rng(0)
     graph = Graph.from_edge_index(rng.integers(0, 40, (2, 600)), num_nodes=40, directed=True,
-                                  drop_self_loops=True, drop_duplicates=True)  # fmt: skip
+                                  drop_self_loops=True, merge_duplicates=True)  # fmt: skip
     for direction in ("out", "in"):
         assert cap_degree(graph.reads(direction), 4, 0).sum(axis=0).max() == 4
     assert graph.num_edges == graph.reads("out").nnz

@@ -34,7 +34,7 @@ def test_pyg_is_undirected_unless_declared_otherwise() -> None:
         Graph.from_pyg(data)
     assert Graph.from_pyg(data, directed=True).directed
     assert Graph.from_pyg(data, symmetrize=True).num_edges == 2
-    with pytest.raises(InvalidInput, match="has no edge_index"):
+    with pytest.raises(InvalidInput, match="one type of node"):
         Graph.from_pyg(HeteroData())
 
 

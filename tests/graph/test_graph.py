@@ -190,7 +190,7 @@ def test_repairs_on_request_give_the_dense_answer(edges: tuple[int, np.ndarray],
         num_nodes=n,
         directed=not symmetrize,
         drop_self_loops=True,
-        drop_duplicates=True,
+        merge_duplicates=True,
         symmetrize=symmetrize,
     )
     expectations: list[tuple[Direction, np.ndarray]] = [("out", dense), ("in", dense.T)]

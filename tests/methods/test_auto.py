@@ -27,8 +27,8 @@ BRANCHES = ["features", "balanced", "graph"]
 SHARED = ["statistics", "features 1", "features 2", "expectation"]
 LATER = {
     "features": ["more features"],
-    "balanced": ["balanced features", "balanced labels", "balanced release", "balanced weights"],
-    "graph": ["graph labels", "graph release", "graph weights"],
+    "balanced": ["balanced features", "balanced responses", "balanced release", "balanced head"],
+    "graph": ["graph responses", "graph release", "graph head"],
 }
 
 
@@ -263,7 +263,7 @@ def test_stated_steps_bound_all_trainings(epsilon):
     )
     trainings = [each.name for each in usual.all_mechanisms if isinstance(each, ClippedTraining)]
     assert {name: usual[name].steps for name in trainings} == {
-        name: defaults.WEIGHT_STEPS if "weights" in name else defaults.LINEAR_STEPS for name in trainings
+        name: defaults.JOIN_STEPS if "head" in name else defaults.LINEAR_STEPS for name in trainings
     }
     assert {few[name].steps for name in trainings} == {7}
 
@@ -289,16 +289,16 @@ def test_only_one_branch_can_be_drawn():
     book = Ledger(plan, NoiseSource(seed=0))
     for draw in (
         lambda: book.noisy_sum("more features", [torch.zeros(3).double()]),
-        lambda: book.respond("graph labels", labels),
+        lambda: book.respond("graph responses", labels),
     ):
         with pytest.raises(BudgetExceeded, match="belongs to a branch of the plan that is not followed"):
             draw()
     book.follow("graph")
-    book.respond("graph labels", labels)
+    book.respond("graph responses", labels)
     with pytest.raises(BudgetExceeded, match="features: the branch graph is followed already"):
         book.follow("features")
-    with pytest.raises(BudgetExceeded, match="balanced labels: belongs to a branch of the plan that is not followed"):
-        book.respond("balanced labels", labels)
+    with pytest.raises(BudgetExceeded, match="balanced responses: belongs to a branch of the plan that is not"):
+        book.respond("balanced responses", labels)
     book = Ledger(plan, NoiseSource(seed=0))
     with pytest.raises(gv.InvalidInput, match="branch = 'main'"):
         book.follow("main")
@@ -306,8 +306,8 @@ def test_only_one_branch_can_be_drawn():
     book.follow("features")
     book.follow("features")
     book.noisy_sum("more features", [torch.zeros(3).double()])
-    with pytest.raises(BudgetExceeded, match="graph labels: belongs to a branch of the plan that is not followed"):
-        book.respond("graph labels", labels)
+    with pytest.raises(BudgetExceeded, match="graph responses: belongs to a branch of the plan that is not followed"):
+        book.respond("graph responses", labels)
     with pytest.raises(BudgetExceeded, match="graph release: there is no finished release"):
         book.release_new_rows("graph release", torch.zeros(2).double())
     with pytest.raises(BudgetExceeded, match="expectation: all 1"):

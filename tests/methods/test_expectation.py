@@ -12,6 +12,7 @@ import graphveil as gv
 from graphveil.methods import defaults
 from graphveil.methods.auto_plan import EXPECTATIONS
 from graphveil.methods.expectation import (
+    Expected,
     GraphBranch,
     accuracy_at,
     chosen_branch,
@@ -31,12 +32,13 @@ PRIORS = np.full(3, 1 / 3)
 
 def links(homophily=0.8, degree=15.0, classes=3):
     shares = np.full((classes, classes), (1 - homophily) / classes) + homophily * np.eye(classes)
-    return LinkStatistics(np.full(classes, 1 / classes), degree, shares, homophily)
+    return LinkStatistics(np.full(classes, 1 / classes), degree, shares, homophily, 0.9)
 
 
 def graph_branches(noise=1.0, **options):
     about = links(**options)
-    return {name: GraphBranch(about.degree * about.compatibility, noise) for name in ("balanced", "graph")}
+    branch = GraphBranch(about.degree * about.compatibility, noise, about.spread)
+    return dict.fromkeys(("balanced", "graph"), branch)
 
 
 def rows(count, seed):
@@ -103,7 +105,7 @@ def test_simulated_counts_have_the_expected_mean_and_the_noise():
     for label in range(3):
         mean = branch.expected[label] - branch.expected[label].mean()
         assert counts[labels == label].mean(0) == pytest.approx(mean, rel=0.05, abs=0.2)
-    silent = simulated_counts(labels, GraphBranch(np.zeros((3, 3)), 2.0), np.random.default_rng(0)).numpy()
+    silent = simulated_counts(labels, GraphBranch(np.zeros((3, 3)), 2.0, 0.9), np.random.default_rng(0)).numpy()
     assert silent.std(0) == pytest.approx(2.0 * np.sqrt(2 / 3), rel=0.02)
 
 
@@ -148,7 +150,7 @@ CHOICES = [
 def test_the_obvious_branch_is_chosen(branch, shares):
     followed, expected = chosen_branch(torch.tensor(shares).double() * FACTS.train_nodes, links(), PLAN)
     assert followed == branch
-    assert set(expected) == {"features", "balanced", "graph"}
+    assert set(expected.joined) == set(expected.features) == {"features", "balanced", "graph"}
 
 
 def test_the_graph_needs_to_be_ahead():
@@ -161,7 +163,7 @@ def test_the_graph_needs_to_be_ahead():
 
 
 def test_reasons_are_told():
-    expected = {"features": 70.4, "balanced": 71.0, "graph": 60.0}
+    expected = Expected({"features": 70.4, "balanced": 71.0, "graph": 60.0}, {})
     left, read = (expectation_in_words(branch, expected) for branch in ("features", "balanced"))
     assert left.startswith("The graph was not used, because it was not expected to help clearly: about 70 % right")
     assert "about 71 % with the graph" in left
@@ -172,6 +174,17 @@ def test_reasons_are_told():
 def test_a_branch_sees_responses_in_place_of_labels(epsilon):
     plan = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=epsilon)
     branch = GraphBranch.of(plan.branch("graph"), links(homophily=1.0, degree=10.0))
-    truth = np.exp(plan["graph labels"].epsilon)
+    truth = np.exp(plan["graph responses"].epsilon)
     assert branch.expected[0] == pytest.approx(10 * np.array([truth, 1, 1]) / (truth + 2))
     assert branch.noise == pytest.approx(plan["graph release"].noise * np.sqrt(2 / 3))
+
+
+def test_unlabelled_neighbors_count_by_how_often_features_are_right():
+    plan = make_plan("auto", gv.KNeighbor(1), FACTS, epsilon=16.0)
+    about = links(homophily=1.0, degree=9.0)
+    alone, unsure, sure = (
+        GraphBranch.of(plan.branch("graph"), about, unlabelled, accuracy).expected
+        for unlabelled, accuracy in ((0.0, 0.0), (1 / 3, 0.0), (1 / 3, 1.0))
+    )
+    assert sure == pytest.approx(alone * 4 / 3)
+    assert unsure == pytest.approx(alone + 9.0 / 3 / 3)

@@ -13,6 +13,7 @@ from graphveil.graph import csbm
 from graphveil.methods import feature_neighbors as feature_neighbors
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.training import Target
 
 CLASSES = 3
 
@@ -23,6 +24,10 @@ def nodes() -> tuple[np.ndarray, torch.Tensor, torch.Tensor]:
     x = random.normal(size=(40, 12)) * (random.random((40, 12)) < 0.3)
     x[7] = 0
     return x.astype(np.float32), torch.from_numpy(random.integers(0, CLASSES, 40)), torch.arange(0, 40, 2)
+
+
+def target(labels: torch.Tensor, train: torch.Tensor) -> Target:
+    return Target(labels, train, validation=train[:0])
 
 
 def by_the_book(x: np.ndarray, labels: torch.Tensor, train: torch.Tensor, *, about_itself: bool = False) -> np.ndarray:
@@ -42,21 +47,23 @@ def by_the_book(x: np.ndarray, labels: torch.Tensor, train: torch.Tensor, *, abo
 def test_votes_are_what_they_are_said_to_be(nodes, sparse):
     x, labels, train = nodes
     rows = CsrRows(sp.csr_array(x)) if sparse else torch.from_numpy(x)
-    found = votes_of_feature_neighbors(rows, labels, train, CLASSES).numpy()
+    found = votes_of_feature_neighbors(rows, target(labels, train), CLASSES).numpy()
     np.testing.assert_allclose(found, by_the_book(x, labels, train), atol=1e-4)
     assert not np.allclose(found, by_the_book(x, labels, train, about_itself=True), atol=1e-2)
 
 
 def test_who_resembles_nobody_gets_no_opinion(nodes):
     x, labels, train = nodes
-    assert votes_of_feature_neighbors(torch.from_numpy(x), labels, train, CLASSES)[7].abs().max() < 1e-5
+    assert votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)[7].abs().max() < 1e-5
 
 
 def test_a_label_says_nothing_about_its_own_node(nodes):
     x, labels, train = nodes
     other = labels.clone()
     other[0] = (labels[0] + 1) % CLASSES
-    before, after = (votes_of_feature_neighbors(torch.from_numpy(x), y, train, CLASSES) for y in (labels, other))
+    before, after = (
+        votes_of_feature_neighbors(torch.from_numpy(x), target(y, train), CLASSES) for y in (labels, other)
+    )
     usual = torch.stack([torch.bincount(y[train], minlength=CLASSES).log() for y in (labels, other)])
     shares = before + usual[0], after + usual[1]
     assert torch.allclose(shares[0][0], shares[1][0], atol=1e-2)
@@ -65,17 +72,18 @@ def test_a_label_says_nothing_about_its_own_node(nodes):
 
 def test_blocks_change_nothing(nodes, monkeypatch):
     x, labels, train = nodes
-    whole = votes_of_feature_neighbors(torch.from_numpy(x), labels, train, CLASSES)
+    whole = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
     monkeypatch.setattr(feature_neighbors, "_ROWS", 7)
     monkeypatch.setattr(feature_neighbors, "_VOTERS", 3)
-    assert torch.allclose(votes_of_feature_neighbors(torch.from_numpy(x), labels, train, CLASSES), whole, atol=1e-5)
+    in_blocks = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
+    assert torch.allclose(in_blocks, whole, atol=1e-5)
 
 
 def test_on_large_graphs_some_vote_for_all(nodes, monkeypatch):
     x, labels, train = nodes
     monkeypatch.setattr(feature_neighbors, "_PAIRS", 40 * 10)
-    found = votes_of_feature_neighbors(torch.from_numpy(x), labels, train, CLASSES)
-    fewer = votes_of_feature_neighbors(torch.from_numpy(x), labels, train[::2], CLASSES)
+    found = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
+    fewer = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train[::2]), CLASSES)
     assert torch.equal(found, fewer)
 
 

@@ -8,8 +8,9 @@ import scipy.sparse as sp
 import torch
 
 import graphveil as gv
+from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.link_statistics import LinkStatistics, link_sums
+from graphveil.methods.link_statistics import LinkStatistics, _degree_spread, link_sums
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 
@@ -128,3 +129,15 @@ def test_hubs_count_as_one_node():
     sums = link_sums(Inputs(graph, graph.to_scipy(), "cpu"), gv.KNeighbor(1)).numpy()
     assert sums[:3].sum() == pytest.approx(1)
     assert sums[3:].tolist() == [100, 51 / 2, 50 / 2]
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.5, 1.0])
+def test_how_degrees_vary_is_seen_in_the_weights(spread):
+    """Random links between nodes whose expected degrees are log-normal."""
+    rng, nodes = np.random.default_rng(0), 20_000
+    chances = np.exp(spread * rng.standard_normal(nodes))
+    ends = rng.choice(nodes, size=(2, 8 * nodes), p=chances / chances.sum())
+    degrees = np.bincount(ends.ravel(), minlength=nodes)
+    weight = 2 * (1 / np.maximum(degrees[ends[0]], degrees[ends[1]])).sum() / nodes
+    assert _degree_spread(weight, 0.0, degrees.mean(), 1) == pytest.approx(spread, abs=0.25)
+    assert _degree_spread(weight, 100.0, degrees.mean(), 1) == pytest.approx(defaults.USUAL_SPREAD[0])

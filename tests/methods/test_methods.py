@@ -54,6 +54,29 @@ def test_every_method_at_every_level(graph, method, level, batch_size):
     assert np.array_equal(model.predict([3, 5]), probabilities[[3, 5]].argmax(1))
 
 
+def test_scores_and_answers_by_name(graph):
+    parts = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
+    ids = [f"n{index}" for index in range(400)]
+    named = Graph(*(getattr(graph, part) for part in parts), node_ids=ids, class_names=("ok", "fraud"))
+    model = model_for("mlp", gv.KNeighbor(1)).fit(named)
+    assert model.classes_.tolist() == ["ok", "fraud"]
+    probabilities = model.predict_proba(["n7", "n3"])
+    assert np.array_equal(probabilities, model.predict_proba([7, 3]))
+    assert set(model.predict(threshold=0.0)) == {"fraud"}
+    assert set(model.predict(threshold=0.0, positive="ok")) == {"ok"}
+    assert model.predict("n7").tolist() == [model.classes_[probabilities[0].argmax()]]
+    everyone = np.ones(400, bool)
+    assert model.score(everyone) == pytest.approx((model.predict() == model.classes_[graph.labels]).mean())
+    assert model.score(everyone, "recall", positive="fraud", threshold=0.0) == 1
+    assert 0 <= model.score(everyone, "average_precision") <= 1
+    assert model.evaluate(everyone).classes == ("ok", "fraud")
+    for nodes, message in ((["n400"], "is not a node"), (["n1", 2], "not both")):
+        with pytest.raises(gv.InvalidInput, match=message):
+            model.predict(nodes)
+    with pytest.raises(gv.InvalidInput, match="must be one of ok, fraud"):
+        model.predict(positive="other")
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_the_same_seed_gives_the_same_model_and_no_seed_does_not(graph, method):
     level = SUPPORTED[method][-1] if method != "mlp" else gv.KNeighbor(1)
@@ -80,7 +103,7 @@ def telling():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("sage", 0.75)])
+@pytest.mark.parametrize(("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("progap", 0.75), ("sage", 0.75)])
 def test_without_privacy_the_graph_is_used(telling, method, least):
     graph, alone = telling
     score = model_for(method, gv.Public(), epochs=100).fit(graph).score(graph.test_mask)

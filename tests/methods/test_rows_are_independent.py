@@ -15,7 +15,7 @@ from graphveil.execution import Ledger
 from graphveil.execution.exact import Arithmetic
 from graphveil.graph import Graph, csbm
 from graphveil.methods import method_class
-from graphveil.methods.expectation import right_counts
+from graphveil.methods.expectation import Expected, right_counts
 from graphveil.methods.networks import LinkxHead
 
 
@@ -136,6 +136,7 @@ CASES = [
     ("gap", gv.KNeighbor(3)),
     ("gap", gv.Edge("directed")),
     ("gap", gv.Node(25)),
+    ("progap", gv.Node(25)),
     ("dp-sage", gv.Node(25)),
     ("mlp", gv.KNeighbor(3)),
     ("dpdgc:labels", gv.KNeighbor(3)),
@@ -170,9 +171,8 @@ def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
 @pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
 def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
-    monkeypatch.setattr(
-        "graphveil.methods.auto.chosen_branch", lambda *released: (branch, dict.fromkeys(BRANCHES, 0.0))
-    )
+    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0))
+    monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
 
 

@@ -9,8 +9,7 @@ import torch
 
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger, ledger
-from graphveil.execution.gaussian import add_gaussian, add_gaussian_
-from graphveil.execution.response import randomized_response
+from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response
 from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity

@@ -110,8 +110,8 @@ def test_whichever_branch_was_taken_all_are_certified():
     assert (stayed.followed, left.followed) == ("graph", "features")
     shared = ["statistics", "features 1", "features 2", "expectation"]
     assert [m.name for m in left.mechanisms] == [*shared, "more features"]
-    balanced = [f"balanced {part}" for part in ("features", "labels", "release", "weights")]
-    graph = [f"graph {part}" for part in ("labels", "release", "weights")]
+    balanced = [f"balanced {part}" for part in ("features", "responses", "release", "head")]
+    graph = [f"graph {part}" for part in ("responses", "release", "head")]
     assert [[m.name for m in branch.mechanisms] for branch in left.not_followed] == [balanced, graph]
     assert stayed.epsilon_by_kind == left.epsilon_by_kind == plan.epsilon_by_kind()
     assert left.epsilon_by_kind["unlabelled"] > 1, "the branch that was left would have cost them that"
@@ -127,7 +127,7 @@ def test_whichever_branch_was_taken_all_are_certified():
     text = str(left)
     assert "led to the branch features" in text
     places = [
-        text.index(part) for part in ("more features (", "What the branch graph would have used", "graph labels (")
+        text.index(part) for part in ("more features (", "What the branch graph would have used", "graph responses (")
     ]
     assert places == sorted(places)
 

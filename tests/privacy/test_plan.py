@@ -196,10 +196,10 @@ def test_automatic_delta():
 def test_automatic_delta_is_the_largest_power_of_ten_within_the_bound(level, nodes, edges):
     facts = PublicFacts(nodes, 1, 1, 2, edges=edges)
     units = nodes if isinstance(level, KNeighbor) else nodes * (nodes - 1) if edges is None else edges
-    found = automatic_delta(level, facts)
-    assert found * units <= 0.1 * (1 + 1e-12)
-    assert 10 * found * units > 0.1 or found == 1e-2, "the next power of ten would be too large, or above the limit"
-    assert delta_warning(level, facts, found) is None
+    delta = automatic_delta(level, facts)
+    assert delta * units <= 0.1 * (1 + 1e-12)
+    assert 10 * delta * units > 0.1 or delta == 1e-2, "the next power of ten would be too large, or above the limit"
+    assert delta_warning(level, facts, delta) is None
 
 
 def test_a_delta_above_one_over_the_protected_units_is_warned_of():
@@ -295,8 +295,8 @@ def test_which_branch_is_followed_changes_no_figure():
     shared = ["statistics", "features 1", "features 2", "expectation"]
     assert names(plan) == shared
     assert names(features) == [*shared, "more features"]
-    assert names(balanced) == [*shared, *(f"balanced {part}" for part in ("features", "labels", "release", "weights"))]
-    assert names(graph) == [*shared, *(f"graph {part}" for part in ("labels", "release", "weights"))]
+    assert names(balanced) == [*shared, *(f"balanced {part}" for part in ("features", "responses", "release", "head"))]
+    assert names(graph) == [*shared, *(f"graph {part}" for part in ("responses", "release", "head"))]
     for outcome in (features, balanced, graph):
         assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
         assert outcome.rdp_epsilon == plan.rdp_epsilon

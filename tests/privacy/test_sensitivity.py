@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.clipping import ClippedSums
+from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import Graph
 from graphveil.methods.choice import co_reader_margins
@@ -43,6 +44,10 @@ SMALL_LEVELS = [
     Node(1),
     Node(2),
     Node(2, attributes=False),
+    KNeighbor(1, unit="zero-out"),
+    KNeighbor(2, unit="zero-out"),
+    KNeighbor(2, attributes=False, unit="zero-out"),
+    Node(2, unit="zero-out"),
 ]
 LARGE_LEVELS = [
     Edge("directed"),
@@ -53,11 +58,13 @@ LARGE_LEVELS = [
     Node(2),
     Node(4),
     Node(4, attributes=False),
+    KNeighbor(3, unit="zero-out"),
+    Node(4, unit="zero-out"),
 ]
 
 
 def name(level):
-    return str(level).replace(" ", "")
+    return str(level).replace(" ", "").replace(",unit='replace'", "")
 
 
 @cache
@@ -184,7 +191,18 @@ def test_the_full_product_has_no_bound_at_node_level():
 
 
 @pytest.mark.parametrize(
-    "level", [Edge("directed"), Edge("undirected"), KNeighbor(0), KNeighbor(2), KNeighbor(8), Node(4)], ids=name
+    "level",
+    [
+        Edge("directed"),
+        Edge("undirected"),
+        KNeighbor(0),
+        KNeighbor(2),
+        KNeighbor(8),
+        Node(4),
+        KNeighbor(2, unit="zero-out"),
+        Node(4, unit="zero-out"),
+    ],
+    ids=name,
 )
 def test_gap_hop(level):
     """Rows of H are unit vectors and the replaced node's own may turn round."""
@@ -200,7 +218,9 @@ def test_gap_hop(level):
         largest = max(largest, moved)
     readers = np.zeros((12, 12))
     readers[1 : D + 1, 0] = 1
-    if not isinstance(level, Edge):  # D readers stay, the row turns: this pair is adjacent at every k
+    if level == Node(4, unit="zero-out"):  # D readers, then none
+        largest = max(largest, float(np.linalg.norm((readers @ table(12, 3, aligned=False))[1:])))
+    elif not isinstance(level, Edge):  # D readers stay, the row turns: this pair is adjacent at every k
         H = table(12, 3, aligned=False)
         turned = H.copy()
         turned[0] *= -1
@@ -235,6 +255,7 @@ def test_posterior_table(non_negative):
 
 
 LINK_LEVELS = [KNeighbor(0), KNeighbor(1), KNeighbor(2), KNeighbor(5), Node(1), Node(2), Node(4)]
+ZERO_OUT_LEVELS = [replace(level, unit="zero-out") for level in LINK_LEVELS]
 
 
 def link_statistics(A, labels, train, level, classes=3):
@@ -270,8 +291,31 @@ def test_link_statistics_on_every_small_graph(level):
             assert largest > 0.9 * bound, "four nodes are enough for the worst case"
 
 
+@pytest.mark.parametrize("level", ZERO_OUT_LEVELS, ids=name)
+def test_link_statistics_of_an_emptied_node(level):
+    """All undirected graphs on four nodes with all labels of two classes; node 0 is emptied."""
+    labelings = np.array(list(itertools.product((0, 1), repeat=4)))
+    train, largest = np.ones(4, dtype=bool), 0.0
+    for A in every_undirected_graph(4):
+        if not keeps_promise(level, A):
+            continue
+        linked = np.flatnonzero(A[0])
+        removed = [linked] if isinstance(level, Node) else itertools.combinations(linked, min(level.k, len(linked)))
+        for gone in removed:
+            after = A.copy()
+            after[0, list(gone)] = after[list(gone), 0] = 0
+            for labels in labelings:
+                empty = labels.copy()
+                empty[0] = -1
+                largest = max(largest, links_moved(Pair(A, after, labels, empty, 0), train, level))
+    bound = sensitivity.link_statistics(level, 4)
+    assert largest <= bound
+    assert largest > 0.6 * bound or level.k == 5, "four nodes are too few for five links"
+    assert bound < sensitivity.link_statistics(replace(level, unit="replace"), 4)
+
+
 @pytest.mark.parametrize("nodes", [9, 60, 700])
-@pytest.mark.parametrize("level", LINK_LEVELS, ids=name)
+@pytest.mark.parametrize("level", LINK_LEVELS + ZERO_OUT_LEVELS, ids=name)
 def test_link_statistics_on_random_graphs(level, nodes):
     rng = np.random.default_rng(nodes)
     for _ in range(60 if nodes < 100 else 8):
@@ -347,7 +391,8 @@ def without_bound(first, second, bound):
 
 
 def both_orders(reads):
-    return reads.tocoo().coords
+    links = reads.tocoo()
+    return *links.coords, links.data
 
 
 BROKEN_LINKS = [
@@ -423,12 +468,25 @@ def neighbor_labels(A, labels, train, tau, classes=3):
     """S = A^T diag(w) Y over training rows."""
     degrees = A.sum(-1)
     weights = np.minimum(1.0, tau / np.sqrt(np.maximum(degrees, 1))) * train
-    return A.swapaxes(-1, -2) @ (weights[..., None] * np.eye(classes)[labels])
+    return A.swapaxes(-1, -2) @ (weights[..., None] * np.vstack([np.eye(classes), np.zeros(classes)])[labels])
 
 
 @pytest.mark.parametrize("tau", [0.5, 1.0, 1.7, 3.0])
 @pytest.mark.parametrize(
-    "level", [Edge("directed"), Edge("undirected"), KNeighbor(0), KNeighbor(1), KNeighbor(3), Node(2)], ids=name
+    "level",
+    [
+        Edge("directed"),
+        Edge("undirected"),
+        KNeighbor(0),
+        KNeighbor(1),
+        KNeighbor(3),
+        Node(2),
+        KNeighbor(1, unit="zero-out"),
+        KNeighbor(3, unit="zero-out"),
+        KNeighbor(3, attributes=False, unit="zero-out"),
+        Node(2, unit="zero-out"),
+    ],
+    ids=name,
 )
 def test_neighbor_label_table(level, tau):
     rng = np.random.default_rng(2)
@@ -503,7 +561,20 @@ def sees(A, r, layers):
 
 
 @pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(3), KNeighbor(8), Node(2), Node(4)], ids=name)
+@pytest.mark.parametrize(
+    "level",
+    [
+        KNeighbor(0),
+        KNeighbor(1),
+        KNeighbor(3),
+        KNeighbor(8),
+        Node(2),
+        Node(4),
+        KNeighbor(3, unit="zero-out"),
+        Node(4, unit="zero-out"),
+    ],
+    ids=name,
+)
 def test_sage_group(level, layers):
     D = level.max_degree if isinstance(level, Node) else 3
     for found in pairs(level, 14, 400, 6):

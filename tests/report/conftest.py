@@ -5,7 +5,7 @@ import pytest
 
 from graphveil.experiments import SPECS
 from graphveil.report import evaluate
-from graphveil.storage.journal import Journal
+from graphveil.storage.files import Journal
 from support.results import certificate_of, record
 
 

@@ -20,9 +20,10 @@ def test_curves_are_drawn_where_the_runs_have_them(tmp_path):
         "figure-b": {"Accuracy against epsilon", seconds},
         "figure-c": {"Accuracy against k", seconds},
         "figure-d": {"Accuracy against phi"},
+        "field": {"Accuracy against epsilon", "Accuracy against k", seconds},
     }
     text = write_report(tmp_path)[0].read_text()
-    assert text.count("<section") == 5
+    assert text.count("<section") == 6
     assert text.count("About the paper") == 1
 
 

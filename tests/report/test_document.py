@@ -3,7 +3,22 @@ import hashlib
 import json
 import re
 
-from graphveil.report.document import Html, data_block, document, element, simple_table, together
+import pytest
+
+from graphveil.errors import InvalidInput
+from graphveil.report.document import (
+    Collection,
+    Html,
+    as_html,
+    blocks,
+    data_block,
+    document,
+    element,
+    simple_table,
+    spent,
+    together,
+)
+from support.results import certificate_of
 
 
 def test_attributes():
@@ -36,3 +51,44 @@ def test_the_policy_allows_this_script_and_no_other():
     assert "connect-src" not in policy
     assert policy in text
     assert "connect-src 'self'" in document("Title", "", asks_server=True)[1]
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_the_page_has_every_line_of_the_certificate_in_its_order(private):
+    certificate = certificate_of(private)
+    lines = [line.strip() for line in str(certificate).splitlines()[1:] if line.strip()]
+    assert [text for _, text in blocks(certificate)] == [line.removeprefix("- ") for line in lines]
+    shown = re.findall(r"<(h3|p|li)>(.*?)</\1>", as_html(certificate))
+    tags = {"h": "h3", "p": "p", "i": "li"}
+    assert [tag for tag, _ in shown] == [tags[kind] for kind, _ in blocks(certificate)]
+
+
+def test_items_stand_in_lists_below_their_heading():
+    text = as_html(certificate_of(True))
+    assert text.count("<ul>") == text.count("</ul>") > 1
+    assert "<ul></ul>" not in text
+    outside = re.sub(r"<ul>.*?</ul>", "", text)
+    assert "<li>" not in outside
+    assert re.search(r"<h3>[^<]*What is NOT protected[^<]*</h3><ul><li>", text)
+
+
+def test_equal_certificates_have_one_number():
+    collection = Collection()
+    first, second = (certificate_of(private).to_dict() for private in (True, False))
+    numbers = [collection.add({"key": "a", "certificate": data}) for data in (first, second, first, None)]
+    assert numbers == [0, 1, 0, None]
+    assert len(collection.certificates) == 2
+    data = collection.to_data()
+    assert [data["lines"][line] for line in data["certificates"][1]] == blocks(collection.certificates[1])
+    assert collection.certificates[1].epsilon == float("inf")
+
+
+def test_a_certificate_that_cannot_be_read_names_its_run():
+    with pytest.raises(InvalidInput, match="run = 'abc': its certificate cannot be read"):
+        Collection().add({"key": "abc", "certificate": {"schema": "other"}})
+
+
+def test_what_was_spent():
+    private, public = certificate_of(True), certificate_of(False)
+    assert spent([private, private]) == f"certified epsilon {private.epsilon:.4g} at delta {private.delta:.3g}"
+    assert spent([private, public]) == "no guarantee"

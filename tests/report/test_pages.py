@@ -145,14 +145,36 @@ def test_the_page_of_a_run(run_folder):
 
 
 def test_what_was_learnt_is_near_the_top(run_folder):
-    assert "What was learnt" not in write_report(run_folder)[0].read_text()
+    assert "links" not in _in_short(write_report(run_folder)[0].read_text())
     certificate = replace(
         certificate_of(True), learnt=("A node has about 5 links.", "The graph was not used, because <b>.")
     )
     (run_folder / "certificate.json").write_text(certificate.to_json())
     text = write_report(run_folder)[0].read_text()
-    shown = text[text.index("What was learnt about the graph") : text.index(">Certificate<")]
-    assert "<li>A node has about 5 links.</li><li>The graph was not used, because &lt;b&gt;.</li>" in shown
+    assert "<li>A node has about 5 links.</li><li>The graph was not used, because &lt;b&gt;.</li>" in _in_short(text)
+
+
+def _in_short(text):
+    return text[text.index(">In short<") : text.index(">By class<")]
+
+
+def test_the_first_answers_are_about_the_rare_class(run_folder):
+    metrics = json.loads((run_folder / "metrics.json").read_text())
+    truth = (np.arange(100) % 33 == 0).astype(int)
+    rare = np.linspace(0.9, 0.0, 100)
+    probabilities = np.stack([1 - rare, rare], axis=1)
+    metrics["evaluation"] = evaluate(truth, probabilities, ("ok", "fraud"), positive=1, threshold=0.8).to_dict()
+    (run_folder / "metrics.json").write_text(json.dumps({**metrics, "graph_used": True}))
+    text = write_report(run_folder)[0].read_text()
+    shown = _in_short(text)
+    assert "By a threshold of 0.8, 1 of 4 nodes of class fraud are found: 12 nodes are flagged" in shown
+    assert "the majority class, ok, alone has 96.00 %" in shown
+    assert "The model reads the graph." in shown
+    assert "publishing them spends privacy" in shown
+    assert "<dt>majority class alone</dt><dd>96.00 %</dd>" in text[: text.index(">In short<")]
+    assert "What a threshold finds" in text
+    markdown = write_report(run_folder, "markdown")[0].read_text()
+    assert "- of the majority class alone: 96.00 %" in markdown
 
 
 def test_many_classes_are_folded(run_folder):

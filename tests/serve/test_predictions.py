@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.artifact.manifest import TOKEN_SECRET
+from graphveil.artifact.contents import TOKEN_SECRET
 from graphveil.methods.naming import Naming
 from graphveil.serve.predictions import Predictions
 from graphveil.serve.tokens import Tokens, tokens_of

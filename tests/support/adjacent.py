@@ -8,7 +8,7 @@ from itertools import combinations, permutations, product
 
 import numpy as np
 
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out
 
 
 @dataclass(frozen=True)
@@ -83,12 +83,13 @@ def every_pair(level: Level, nodes: int, classes: int = 2) -> Iterator[Pair]:
             most = level.k if isinstance(level, KNeighbor) else nodes - 1
             subsets = [c for size in range(min(most, nodes - 1) + 1) for c in combinations(others, size)]
             for row, column in product(subsets, subsets):
-                after = _toggled(adjacency, [(r, j) for j in row] + [(i, r) for i in column])
-                if not keeps_promise(level, adjacency, after):
+                entries = [(r, j) for j in row] + [(i, r) for i in column]
+                after = _toggled(adjacency, entries)
+                if not keeps_promise(level, adjacency, after) or not _may_change(level, adjacency, after, r):
                     continue
                 changed = labels.copy()
                 if level.attributes:
-                    changed[r] = (changed[r] + 1) % classes
+                    changed[r] = -1 if is_zero_out(level) else (changed[r] + 1) % classes
                 yield Pair(adjacency, after, labels, changed, r)
 
 
@@ -117,18 +118,21 @@ def random_pairs(level: Level, nodes: int, count: int, seed: int, classes: int =
             after[:, r], after[r] = 0, 0
             readers = rng.permutation(np.delete(np.arange(nodes), r))
             readers = readers[np.argsort(adjacency[readers, r], kind="stable")]  # new readers first: disjoint
-            after[readers[: level.max_degree], r] = 1
-            room = np.flatnonzero(after.sum(0) < level.max_degree)
-            after[r, rng.permutation(room[room != r])[: rng.integers(nodes)]] = 1
+            if not is_zero_out(level):
+                after[readers[: level.max_degree], r] = 1
+                room = np.flatnonzero(after.sum(0) < level.max_degree)
+                after[r, rng.permutation(room[room != r])[: rng.integers(nodes)]] = 1
         else:
             size = rng.integers(max(0, level.k - 1), level.k + 1)
             others = np.delete(np.arange(nodes), r)
             column = rng.choice(others, min(size, nodes - 1), replace=False)
             row = column if symmetric else rng.choice(others, min(size, nodes - 1), replace=False)
             after = _toggled(adjacency, [(r, j) for j in row] + [(i, r) for i in column])
+            if is_zero_out(level):  # the larger graph has them all
+                adjacency, after = np.maximum(adjacency, after), np.minimum(adjacency, after)
         changed = labels.copy()
         if level.attributes:
-            changed[r] = rng.integers(classes)
+            changed[r] = -1 if is_zero_out(level) else rng.integers(classes)
         yield Pair(adjacency, after, labels, changed, r)
 
 
@@ -154,16 +158,26 @@ def random_undirected_pair(level: KNeighbor | Node, nodes: int, rng: np.random.G
         after = adjacency.copy()
         after[r] = after[:, r] = 0
         room = others[after[others].sum(1) < level.max_degree]
-        new = room[: rng.integers(level.max_degree + 1)]
+        new = room[: 0 if is_zero_out(level) else rng.integers(level.max_degree + 1)]
         after[r, new] = after[new, r] = 1
     else:
         others = others[np.argsort(adjacency[r, others] * rng.choice([-1, 0, 1]), kind="stable")]
         changed = others[: rng.integers(max(0, level.k - 1), level.k + 1)]
         after = _toggled(adjacency, [(r, j) for j in changed] + [(j, r) for j in changed])
+        if is_zero_out(level):
+            adjacency, after = np.maximum(adjacency, after), np.minimum(adjacency, after)
     labels = rng.integers(classes, size=nodes) * rng.integers(2, size=nodes)
     labels_after = labels.copy()
-    labels_after[r] = rng.integers(classes)
+    labels_after[r] = -1 if is_zero_out(level) else rng.integers(classes)
     return Pair(adjacency, after, labels, labels_after, r)
+
+
+def _may_change(level: Level, before: np.ndarray, after: np.ndarray, r: int) -> bool:
+    """Whether an emptied node changes in this way: entries are taken away, at node level all of them."""
+    if not is_zero_out(level):
+        return True
+    gone = isinstance(level, KNeighbor) or not (after[r].any() or after[:, r].any())
+    return bool((after <= before).all()) and gone
 
 
 def keeps_promise(level: Level, *graphs: np.ndarray) -> bool:

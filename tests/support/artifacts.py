@@ -1,7 +1,7 @@
 """A small graph, models fitted to it, two nodes that join it, and files that somebody has changed."""
 
 import graphveil as gv
-from graphveil.artifact.manifest import Entry, read_manifest
+from graphveil.artifact.contents import Entry, read_manifest
 from graphveil.graph import csbm
 from graphveil.methods import method_class
 

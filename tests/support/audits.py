@@ -27,8 +27,14 @@ CASES = [
     ("gap", gv.Edge("undirected"), {}),
     ("gap", gv.Node(10), {}),
     ("dp-sage", gv.Node(5), {}),
+    ("progap", gv.KNeighbor(2), {"max_degree": 10}),
+    ("progap", gv.Node(10, unit="zero-out"), {}),
     ("mlp", gv.KNeighbor(1), {}),
     ("randedge", gv.Edge("undirected"), {}),
+    ("dpdgc", gv.KNeighbor(3, unit="zero-out"), {"table": "labels+neighbors"}),
+    ("dpdgc", gv.Node(8, unit="zero-out"), {}),
+    ("gap", gv.Node(10, unit="zero-out"), {}),
+    ("dp-sage", gv.Node(5, unit="zero-out"), {}),
 ]
 
 

@@ -12,11 +12,14 @@ LEVELS = [
     gv.KNeighbor(5, attributes=False),
     gv.Node(20),
     gv.Node(20, attributes=False),
+    gv.KNeighbor(2, unit="zero-out"),
+    gv.Node(20, unit="zero-out"),
 ]
 SUPPORTED = {
     "dpdgc": LEVELS,
     "auto": LEVELS,
     "gap": LEVELS,
+    "progap": LEVELS,
     "mlp": LEVELS,
     "sage": LEVELS[:1],
     "randedge": LEVELS[:3],

@@ -10,8 +10,8 @@
 No file holds A, X or the noise seed, nor labels that the level protects, and none is executed when it is read.
 """
 
+from graphveil.artifact.contents import list_derived, problems
 from graphveil.artifact.loading import load
-from graphveil.artifact.manifest import list_derived, problems
 from graphveil.artifact.saving import save
 
 __all__ = ["list_derived", "load", "problems", "save"]

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load as read_tensors
 
 from graphveil import validate
-from graphveil.artifact.manifest import JOURNAL, read_files
+from graphveil.artifact.contents import JOURNAL, read_files, restore
 from graphveil.artifact.predictions import FolderAnswers
 from graphveil.artifact.saving import (
     ALSO,
@@ -27,16 +27,15 @@ from graphveil.artifact.saving import (
     STATE,
     weights_path,
 )
-from graphveil.artifact.tensors import restore
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.fitted import FittedState
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
+from graphveil.methods.predictions import FittedState
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict, with_unit
@@ -183,4 +182,4 @@ def _inputs(model: NodeClassifier, graph: Graph) -> Inputs:
     if not same or not fingerprint.is_of(graph):
         why = "is not the graph that this model was trained on: links, features, labels and split must be the same"
         raise InvalidInput("graph", graph.name, why)
-    return Inputs(graph, graph.reads(model.direction), model.device, model.fitted_.sparse, model.feature_norm)
+    return model.inputs_of(graph)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphveil.artifact.manifest import JOURNAL, read_manifest, write_manifest
+from graphveil.artifact.contents import JOURNAL, read_manifest, write_manifest
 from graphveil.errors import InvalidInput
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.answers import Answer, Answers
@@ -122,6 +122,8 @@ def _neighbors(table: Table) -> list[list[str]]:
 
 
 def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int) -> np.ndarray:
+    from graphveil.graph.io.features import encoded
+
     given = [name for name in table.table.column_names if name not in (ID, NEIGHBORS)]
     if not columns:
         columns = tuple(FeatureColumn(name, "numeric") for name in given)
@@ -130,24 +132,10 @@ def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int) -> n
     for name in given:
         if name not in {column.name for column in columns}:
             raise table.error("columns", name, "is no feature of this model")
-    blocks = [_block(table, column) for column in columns]
-    return np.concatenate([np.zeros((len(table), 0), np.float32), *blocks], axis=1)
-
-
-def _block(table: Table, column: FeatureColumn) -> np.ndarray:
-    table.require(column.name)
-    if column.kind == "numeric":
-        table.check_numbers(column.name, "must be a number")
-        if len(table):
-            table.is_numeric(column.name)  # or it is an error: dates, for example
-        return table.numbers(column.name)[:, None]
-    texts = table.table.column(column.name).cast("string").to_pylist()
-    block = np.zeros((len(texts), column.width), dtype=np.float32)
-    for row, text in enumerate(texts):
-        if text not in column.categories:
-            raise table.cell_error(column.name, row, "is not a category that the model was trained on")
-        block[row, column.categories.index(text)] = 1
-    return block
+    for column in columns:
+        table.require(column.name)
+    x = encoded(table, columns)
+    return x if isinstance(x, np.ndarray) else x.toarray()
 
 
 class FolderAnswers(Answers):

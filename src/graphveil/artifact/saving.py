@@ -17,9 +17,18 @@ from safetensors.torch import save as tensor_bytes
 from torch import nn
 
 from graphveil import validate
-from graphveil.artifact.manifest import JOURNAL, MANIFEST, Audience, Entry, Manifest
+from graphveil.artifact.contents import (
+    JOURNAL,
+    MANIFEST,
+    Audience,
+    Entry,
+    Manifest,
+    row_shapes,
+    rows_of,
+    weight_shapes,
+    weights_of,
+)
 from graphveil.artifact.predictions import FolderAnswers, render
-from graphveil.artifact.tensors import row_shapes, rows_of, weight_shapes, weights_of
 from graphveil.errors import InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import Certificate
@@ -168,6 +177,8 @@ def save(
     """
     model.check_fitted()
     state = model.fitted_
+    if state.on_account and budget is not None and budget > state.certificate.epsilon:
+        raise InvalidInput("budget", budget, "later releases would not be in the ledger; leave the budget out")
     if os.path.lexists(folder):
         raise InvalidInput("folder", str(folder), "exists already; a run is never overwritten")
     if isinstance(state.answers, FolderAnswers) and model.draws_noise(from_graph=True):

@@ -10,7 +10,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, protects_attributes, with_unit
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes, with_unit
 
 # The length of the replaced node's features, in multiples of the mean: its gradient is then always clipped.
 _LENGTH = 20.0
@@ -42,7 +42,7 @@ def adjacent_graphs(graph: Graph, level: Level, seed: int, *, validation: bool =
 
     The replaced node is a training node. At k-neighbour level it has no links before and k after; at node level it has
     disjoint neighbourhoods before and after. Where attributes are private, its features change their sign, and its
-    label changes.
+    label changes. In the zero-out unit it is emptied before.
 
     Args:
         graph: The graph that both are made from.
@@ -80,6 +80,7 @@ def adjacent_graphs(graph: Graph, level: Level, seed: int, *, validation: bool =
     first, second = with_links(graph, *np.nonzero(before)), with_links(graph, *np.nonzero(after))
     if protects_attributes(level):
         first, second = _with_attributes(first, own, 1.0), _with_attributes(second, own, -1.0)
+        first = first.emptied(own) if is_zero_out(level) else first
     return AdjacentGraphs(first, second, own)
 
 
@@ -133,6 +134,8 @@ def _neighborhoods(
     if not isinstance(level, Node):
         raise InvalidInput("level", level, "has no adjacent graphs to tell apart")
     room = others[A.sum(0)[others] < level.max_degree]
+    if is_zero_out(level):
+        return room[:0], room[: level.max_degree]
     count = min(level.max_degree, len(room) // 2)
     return room[:count], room[count : 2 * count]
 

@@ -46,7 +46,7 @@ from graphveil.auditing.recording import (
 from graphveil.auditing.report import Movement
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, MakeLedger
-from graphveil.execution.edges import randomized_edges
+from graphveil.execution.draws import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
 from graphveil.methods.auto import Auto

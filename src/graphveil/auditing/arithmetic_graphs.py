@@ -21,7 +21,8 @@ import torch
 from graphveil.auditing.adjacent import AdjacentGraphs
 from graphveil.auditing.canaries import Canary
 from graphveil.graph import Graph
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, protects_attributes
+from graphveil.methods.training import NO_LABEL
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes
 
 # Nodes of a graph with hubs: the construction that docs/audit.md describes has 44,199.
 NODES = 44_199
@@ -43,7 +44,8 @@ class Shape:
     """Graphs in which node 0 changes, ordinary nodes follow, and hubs come last, so that a hub's row adds node 0 first.
 
     Hubs read many ordinary nodes. Hubs, and further nodes that read nobody else, read node 0 in one graph or in both.
-    On a directed graph ordinary nodes read other hubs, which node 0 reads too.
+    On a directed graph ordinary nodes read other hubs, which node 0 reads too. In the zero-out unit node 0 is empty in
+    the first graph.
 
     Args:
         level: The level at which the two graphs are adjacent, with its unit.
@@ -132,14 +134,15 @@ class Shape:
         single = np.arange(last + 1, last + 1 + 2 * self.changing)
         readers = np.concatenate([hubs, single])[: self.changing]
         reading = np.stack([readers, np.zeros_like(readers)])
-        if self.keeps_readers:
+        emptied = is_zero_out(self.level)
+        if self.keeps_readers and not (emptied and isinstance(self.level, Node)):
             return reading, reading
         if isinstance(self.level, Edge):
             return nothing, np.array([[0], [self.read_hubs[0]]]) if self.outgoing else reading[:, :1]
         into = (self.read_hubs if self.directed else hubs)[: self.changing]
         written = np.stack([np.zeros_like(into), into]) if self.directed else nothing
         before = nothing
-        if isinstance(self.level, Node):
+        if isinstance(self.level, Node) and not emptied:
             others = single[-self.changing :]
             before = np.stack([others, np.zeros_like(others)])
         return before, np.concatenate([reading, written], axis=1)
@@ -150,7 +153,10 @@ class Shape:
             links = np.concatenate([links, links[::-1]], axis=1)
         elif self.direction == "in":
             links = links[::-1]
-        if changed and protects_attributes(self.level):
+        if protects_attributes(self.level) and is_zero_out(self.level) and not changed:
+            labels, features = labels.copy(), features.copy()
+            labels[0], features[0] = NO_LABEL, 0
+        elif protects_attributes(self.level) and changed:
             labels, features = labels.copy(), features.copy()
             labels[0] = (labels[0] + 1) % self.classes
             features[0] = -features[0]
@@ -168,7 +174,8 @@ def graph_of(
     classes: int = CLASSES,
     train: np.ndarray | None = None,
 ) -> Graph:
-    """A graph with these stored entries; all nodes are training nodes unless `train` says which are."""
+    """A graph with these stored entries; all nodes are training nodes unless `train` says which are. A
+    node whose label is -1 has none."""
     nodes = len(labels)
     A = sp.csr_array((np.ones(links.shape[1], np.float32), (links[0], links[1])), shape=(nodes, nodes))
     A.sum_duplicates()
@@ -176,7 +183,10 @@ def graph_of(
     train = np.ones(nodes, dtype=bool) if train is None else train
     masks = {"train_mask": train, "val_mask": np.zeros_like(train), "test_mask": ~train}
     x = np.clip(features, -3e38, 3e38).astype(np.float32)
-    return Graph.from_scipy(A, x, labels, directed=directed, num_classes=classes, **masks)
+    graph = Graph.from_scipy(A, x, np.maximum(labels, 0), directed=directed, num_classes=classes, **masks)
+    for node in np.flatnonzero(labels == NO_LABEL):
+        graph = graph.emptied(int(node), keep_links=True)
+    return graph
 
 
 def reordered(graph: Graph, order: np.ndarray) -> Graph:
@@ -236,6 +246,8 @@ def not_finite(shape: Shape) -> AdjacentGraphs:
 
 def _with_equal_features(pair: AdjacentGraphs) -> AdjacentGraphs:
     """The same features in both graphs: if only the label changes, a gradient is exactly negated."""
+    if int(pair.before.labels[0]) == NO_LABEL:
+        return pair
     return replace(pair, after=pair.after.replace(features=pair.before.features))
 
 

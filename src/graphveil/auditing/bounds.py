@@ -31,6 +31,7 @@ from graphveil.privacy.accounting import (
     SampledGaussian,
     gaussian_epsilon,
 )
+from graphveil.privacy.accounting.discretised import pure_epsilon
 
 # The part of the trials on which thresholds are chosen.
 _SELECTION = 0.3
@@ -365,6 +366,9 @@ def _scaled(claim: Claim, by: float) -> Claim:
 
 
 def _scaled_loss(loss: Loss, by: float) -> Loss:
+    if isinstance(loss, RandomizedResponse) and loss.uniform:
+        # In one order its losses stay below log(classes). Two symbols dominate whatever has the same largest loss.
+        return RandomizedResponse(pure_epsilon(loss) * by, 2, loss.uses)
     if isinstance(loss, RandomizedResponse):
         return replace(loss, epsilon=loss.epsilon * by)
     return loss.scaled(1 / by)

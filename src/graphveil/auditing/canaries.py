@@ -23,7 +23,8 @@ from graphveil.methods.expectation import GraphBranch, right_counts
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.link_statistics import link_sums
 from graphveil.methods.tables import neighbor_label_counts
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node
+from graphveil.methods.training import NO_LABEL
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
@@ -152,6 +153,8 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         own = canary.own if hides_own_row(plan, mechanism.name) else None
         query = multiply_transposed if mechanism.role == "table" else multiply
         return replace(canary, table=held, table_after=held, own=own), query
+    if isinstance(level, Node) and is_zero_out(level):
+        return _new_readers(level, nodes), multiply
     assert mechanism.degree_bound is not None
     return _negated_row(min(mechanism.degree_bound, nodes - 1)), multiply
 
@@ -190,7 +193,7 @@ def _changed_readers(level: Level, nodes: int) -> tuple[int, int]:
         return min(level.k, nodes - 1), 0
     assert isinstance(level, Node)
     appear = min(level.max_degree, nodes - 1)
-    return appear, min(level.max_degree, nodes - 1 - appear)
+    return appear, 0 if is_zero_out(level) else min(level.max_degree, nodes - 1 - appear)
 
 
 def _plain(before: np.ndarray, after: np.ndarray, own: int | None) -> Canary:
@@ -235,7 +238,14 @@ def _neighbor_labels(level: Level, tau: float, nodes: int, classes: int) -> Cana
     if isinstance(level, Edge):
         return _new_readers(level, nodes)
     appear, vanish = _changed_readers(level, nodes)
-    return _shared_readers(appear, vanish, _worst_degree(appear, vanish, tau), tau, classes)
+    if not is_zero_out(level):
+        return _shared_readers(appear, vanish, _worst_degree(appear, vanish, tau), tau, classes)
+    canary = _shared_readers(appear, 0, 0, tau, classes)
+    if not protects_attributes(level):
+        return replace(canary, labels_after=canary.labels)
+    empty = canary.labels.copy()
+    empty[0] = NO_LABEL
+    return replace(canary, labels=empty)
 
 
 def _worst_degree(appear: int, vanish: int, tau: float) -> int:
@@ -251,7 +261,7 @@ def _worst_degree(appear: int, vanish: int, tau: float) -> int:
 
 
 def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: int) -> Canary:
-    changing, shared = appear + vanish, max(degree, int(tau**2), 1)
+    changing, shared = appear + vanish, max(degree, int(tau**2 + 1e-9), 1)
     size = 1 + changing + shared
     before = np.zeros((size, size), dtype=int)
     before[0, 1 + changing :] = 1
@@ -290,7 +300,10 @@ class _Nodes:
         everybody, nobody = np.ones(count, dtype=bool), np.zeros(count, dtype=bool)
         masks = {"train_mask": everybody, "val_mask": nobody, "test_mask": nobody}
         labels = np.array(self.labels)
-        graph = Graph.from_scipy(links, np.zeros((count, 1)), labels, directed=directed, num_classes=classes, **masks)
+        given = np.maximum(labels, 0)
+        graph = Graph.from_scipy(links, np.zeros((count, 1)), given, directed=directed, num_classes=classes, **masks)
+        for node in np.flatnonzero(labels == NO_LABEL):
+            graph = graph.emptied(int(node), keep_links=True)
         return Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(classes)[torch.tensor(self.guesses)]
 
 
@@ -318,7 +331,7 @@ def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     """What `expectation.right_counts` gives for one training node that no branch gets right, and then for one that all
     of them do: links say nothing, and features are sure of the wrong class or of the right one."""
     classes = plan.facts.classes
-    nothing = GraphBranch(np.zeros((classes, classes)), 1.0)
+    nothing = GraphBranch(np.zeros((classes, classes)), 1.0, 1.0)
     branches = {"balanced": nothing, "graph": nothing}
     sure = 100 * torch.eye(classes)[:1]
     before, after = (right_counts(np.array([label]), [sure, sure], sure, branches) for label in (1, 0))
@@ -329,20 +342,25 @@ def _linked(level: Level, after: bool) -> _Nodes:
     """A centre that is linked with nodes of its own class, and then belongs to another class and has other links.
 
     N_k: k nodes with k links of their own are linked with the centre too, which lowers the weight of those links; the
-    centre had none before. Node level: all links of the centre change.
+    centre had none before. Node level: all links of the centre change. Zero-out: the centre is emptied before, and all
+    others are of another class.
     """
     nodes = _Nodes()
-    centre = nodes.add(1 if after else 0, 0)
+    others = 1 if is_zero_out(level) else 0
+    empty = NO_LABEL if is_zero_out(level) else 1
+    # Before and after change places: an emptied centre has no links.
+    there = after if is_zero_out(level) else not after
+    centre = nodes.add(0 if there else empty, 0)
     if isinstance(level, Node):
-        old = [nodes.add(0, 0) for _ in range(level.max_degree)]
-        nodes.links += [] if after else [(leaf, centre) for leaf in old]
+        old = [nodes.add(others, 0) for _ in range(level.max_degree)]
+        nodes.links += [(leaf, centre) for leaf in old] if there else []
         return nodes
     assert isinstance(level, KNeighbor)
-    company = [nodes.add(0, 0) for _ in range(max(1, level.k))]
-    changing = [nodes.add(0, 0) for _ in range(level.k)]
+    company = [nodes.add(others, 0) for _ in range(max(1, level.k))]
+    changing = [nodes.add(others, 0) for _ in range(level.k)]
     nodes.links += [(leaf, centre) for leaf in company]
     for node in changing:
-        nodes.links += [(node, nodes.add(0, 0)) for _ in range(level.k)]
+        nodes.links += [(node, nodes.add(others, 0)) for _ in range(level.k)]
         nodes.links += [(node, centre)] if after else []
     return nodes
 

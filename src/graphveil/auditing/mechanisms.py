@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.special import logsumexp
 
 from graphveil.auditing.bounds import Branches, Claim, Scores, toss
 from graphveil.auditing.canaries import Canary, Query, canary_of, copies, with_unlinked_nodes
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
-from graphveil.execution.clipping import ClippedSums
-from graphveil.execution.edges import randomized_edges
+from graphveil.execution.draws import randomized_edges
 from graphveil.execution.exact import EXACT
+from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear, SparseRows
+from graphveil.methods.training import NO_LABEL
 from graphveil.noise import NoiseSource
-from graphveil.privacy.accounting import Composition, SampledGaussian
-from graphveil.privacy.accounting.discretised import binomial_log_weights
+from graphveil.privacy.accounting import Composition, RandomizedResponse, SampledGaussian
+from graphveil.privacy.accounting.discretised import log_mixture_factor, sampled_pair
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Kind, Mechanism, Responses
 from graphveil.privacy.plan import Plan
 
@@ -219,8 +219,9 @@ def gradient_scores(subject: Subject, mechanism: ClippedTraining, coins: np.ndar
     j and g rows along it, much longer than the clipping norm; its coin is the sign of all of them, so that clipped
     gradients change from +C to -C. That is the pair that dominates a step (docs/theory.md, lemma 1), with the real
     clipping, sampling and noise. Nasr et al. 2021 (arXiv:2101.04535), section IV-F, call it the gradient attack.
+    Rows that one of the graphs does not have (zero-out) have no loss at tails.
     """
-    group = int(mechanism.group.of(KIND))
+    group, removed = int(mechanism.group.of(KIND)), int(mechanism.removed.of(KIND))
     owners = np.repeat(np.arange(len(coins)), group)
     rows = CsrRows(
         sp.csr_array(
@@ -228,7 +229,8 @@ def gradient_scores(subject: Subject, mechanism: ClippedTraining, coins: np.ndar
             shape=(len(owners), len(coins)),
         )
     )
-    signs = torch.from_numpy(np.where(coins, 1.0, -1.0).astype(np.float32))[torch.from_numpy(owners)]
+    vanishes = np.arange(len(owners)) % group < removed
+    signs = torch.from_numpy(np.where(coins[owners], 1.0, np.where(vanishes, 0.0, -1.0)).astype(np.float32))
     model = SparseLinear(len(coins), 1)
     ledger = subject.ledger(mechanism.name, seed)
     drawn_as = subject.executed[mechanism.name]
@@ -241,7 +243,7 @@ def gradient_scores(subject: Subject, mechanism: ClippedTraining, coins: np.ndar
             kept = _clipped_sum(model, rows, signs, picked, mechanism.clip)
         noisy = ledger.noisy_sum(mechanism.name, [part.clone() for part in kept])
         moved = noisy[0][:, 0].double().numpy() / mechanism.clip
-        total += _log_ratio(moved, group, drawn_as)
+        total += _log_ratio(moved, group, removed, drawn_as)
     return total
 
 
@@ -252,22 +254,22 @@ def _clipped_sum(
     return ClippedSums(model, clip, len(sign)).of(lambda: sign * model(chosen)[:, 0])
 
 
-def _log_ratio(moved: np.ndarray, group: int, drawn_as: ClippedTraining) -> np.ndarray:
-    """log of sum_j w_j N(+j, s^2) over sum_j w_j N(-j, s^2) at `moved`, in units of the clipping norm."""
+def _log_ratio(moved: np.ndarray, group: int, removed: int, drawn_as: ClippedTraining) -> np.ndarray:
+    """log of sum_i w_i N(+i, s^2) over sum_j v_j N(-j, s^2) at `moved`, in units of the clipping norm."""
     sigma = max(drawn_as.noise_multiplier, 1e-150)
-    if drawn_as.sampling_rate == 1:
-        return 2 * group * moved / sigma**2
-    counts, log_weights = binomial_log_weights(SampledGaussian(sigma, group, drawn_as.sampling_rate))
-    likely = log_weights > math.log(1e-12)
-    exponents = (log_weights - counts**2 / (2 * sigma**2))[likely]
-    shift = np.outer(moved / sigma**2, counts[likely])
-    return np.asarray(logsumexp(exponents + shift, axis=1) - logsumexp(exponents - shift, axis=1))
+    first, second = sampled_pair(SampledGaussian(sigma, group, drawn_as.sampling_rate, 1, removed))
+    heads, tails = (
+        log_mixture_factor(sign * moved, counts[likely], log_weights[likely], sigma)
+        for sign, (counts, log_weights) in ((1, first), (-1, second))
+        for likely in (log_weights > math.log(1e-12),)
+    )
+    return heads - tails
 
 
 def response_scores(subject: Subject, mechanism: Responses, coins: np.ndarray, seed: int | None) -> np.ndarray:
     """The log-likelihood ratio of each canary: +epsilon, 0 or -epsilon for each of its randomised responses.
 
-    A canary is one label, or one or two bits of the adjacency matrix.
+    A canary is one label, or one or two bits of the adjacency matrix. In the zero-out unit it is a label or none.
     """
     epsilon = subject.executed[mechanism.name].noise
     if mechanism.role == "edges":
@@ -276,10 +278,24 @@ def response_scores(subject: Subject, mechanism: Responses, coins: np.ndarray, s
     changed = int(mechanism.changed.of(KIND))
     total = np.zeros(len(coins))
     for _ in range(mechanism.uses):
-        symbols = torch.from_numpy(np.tile(coins.astype(np.int64), (changed, 1)))
-        answers = ledger.respond(mechanism.name, symbols).numpy()
-        total += ((answers == 1).astype(float) - (answers == 0)).sum(axis=0)
-    return epsilon * total
+        symbols = np.tile(coins.astype(np.int64), (changed, 1))
+        tails = NO_LABEL if mechanism.uniform else 0
+        answers = ledger.respond(mechanism.name, torch.from_numpy(np.where(symbols, 1, tails)))
+        total += response_log_ratio(answers, 1, tails, epsilon, mechanism.classes).sum(0).numpy()
+    return total
+
+
+def response_log_ratio(
+    answers: torch.Tensor, heads: int | torch.Tensor, tails: int | torch.Tensor, epsilon: float, classes: int
+) -> torch.Tensor:
+    """log Pr[answer | true symbol `heads`] - log Pr[answer | `tails`] for each answer; -1 stands for no symbol."""
+    truth = math.log(RandomizedResponse(max(epsilon, 1e-300), classes).truth_probability)
+
+    def log_probability(symbol: int | torch.Tensor) -> torch.Tensor:
+        told = torch.where(answers == symbol, truth, truth - epsilon).double()
+        return torch.where(torch.as_tensor(symbol) == NO_LABEL, -math.log(classes), told)
+
+    return log_probability(heads) - log_probability(tails)
 
 
 def _edge_votes(subject: Subject, mechanism: Responses, coins: np.ndarray, seed: int | None) -> np.ndarray:

@@ -14,10 +14,10 @@ from functools import lru_cache
 import torch
 
 from graphveil.auditing.canaries import hides_own_row
+from graphveil.auditing.mechanisms import response_log_ratio
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
-from graphveil.execution.ledger import planned_training
-from graphveil.execution.stages import Stages
+from graphveil.execution.ledger import Stages, planned_training
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
@@ -229,7 +229,8 @@ class _OnBranch(DelegatingLedger):
             return got
         sums = torch.zeros_like(got)
         if self.plan[name].role == "expectation":
-            # Half of the budget of features, and all of it: alone, balanced; then the graph.
+            # The order of `expectation.right_counts`: features alone, balanced (each with half and with all of the
+            # budget of features), and the graph.
             places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
             sums[places] = 1e6 * self.plan.facts.train_nodes  # beyond any doubt
         elif self._branch == "graph":
@@ -306,8 +307,7 @@ def log_likelihood_ratio(recorded: Recorder, heads: Replay, tails: Replay, own: 
     for entry, ours, theirs in zip(recorded.entries, heads.given, tails.given, strict=True):
         mechanism = recorded.plan[entry.name]
         if isinstance(mechanism, Responses):
-            agree = (entry.got == ours).double().sum() - (entry.got == theirs).double().sum()
-            total += mechanism.epsilon * float(agree)
+            total += float(response_log_ratio(entry.got, ours, theirs, mechanism.epsilon, mechanism.classes).sum())
             continue
         got, ours, theirs = entry.got.double(), ours.double(), theirs.double()
         if isinstance(mechanism, GaussianRelease) and own is not None and hides_own_row(recorded.plan, entry.name):

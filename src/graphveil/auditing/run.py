@@ -160,21 +160,16 @@ def audit(
     canaries = CANARIES if trials is None else validate.count("trials", trials, least=1 if alone else 100)
     fits = FITS if fits is None else validate.count("fits", fits, least=40)
     case = _case(method, level, epsilon, graph, delta, twin, options)
-    for name in attacks or ():
-        if name not in ATTACKS:
-            raise InvalidInput("attack", name, f"must be one of {', '.join(ATTACKS)}")
+    chosen = _checked_attacks(attacks)
     plan = case.plan()
-    tasks, skipped = _tasks(case, canaries, fits, attacks or USUAL)
+    tasks, skipped = _tasks(case, canaries, fits, chosen)
     each = 1 - (1 - confidence) / max(1, len(tasks))
     rng = np.random.default_rng(seed)
     findings = [task.run(int(rng.integers(2**52)), each) for task in tasks]
-    leaks = []
-    for name in BLACK_BOX:
-        if name in (attacks or USUAL):
-            leaks += _leaks(case, name, int(rng.integers(2**52)))
+    leaks = [leak for name in BLACK_BOX if name in chosen for leak in _leaks(case, name, int(rng.integers(2**52)))]
     movements: list[Movement] = []
-    if "arithmetic" in (attacks or USUAL):
-        pairs = trials or 0 if alone else 0
+    if "arithmetic" in chosen:
+        pairs = trials if alone and trials is not None else 0
         movements = arithmetic.attack(case.target(), int(rng.integers(2**31)), pairs=pairs, scale=scale)
         if not movements:
             skipped.append(f"arithmetic: {case.cls.method} releases nothing here")
@@ -223,6 +218,13 @@ def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int
     each = 1 - (1 - confidence) / max(1, len(groups))
     rng = np.random.default_rng(seed)
     return [_mechanism_task(subject, group, trials).run(int(rng.integers(2**52)), each) for group in groups]
+
+
+def _checked_attacks(attacks: Sequence[str] | None) -> Sequence[str]:
+    for name in attacks or ():
+        if name not in ATTACKS:
+            raise InvalidInput("attack", name, f"must be one of {', '.join(ATTACKS)}")
+    return attacks or USUAL
 
 
 def _case(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.provenance import __version__
 from graphveil.report.writing import write_files
-from graphveil.storage.journal import Journal
+from graphveil.storage.files import Journal
 
 GRAPHS = ("csbm", "cora", "chameleon")
 EPSILON = 4.0
@@ -68,11 +68,18 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     yield Row(graph, "gap", Edge(), EPSILON)
     yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "gap", node, EPSILON)
+    yield Row(graph, "progap", Edge(), EPSILON)
+    yield Row(graph, "progap", KNeighbor(1), EPSILON, options=promise)
+    for level in (node, replace(node, unit="zero-out")):
+        yield Row(graph, "progap", level, EPSILON)
     yield Row(graph, "mlp", Edge(), EPSILON)
     yield Row(graph, "mlp", KNeighbor(1), EPSILON)
     yield Row(graph, "randedge", Edge(), EPSILON)
     yield Row(graph, "dp-sage", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "dp-sage", node, EPSILON)
+    for level in (KNeighbor(1, unit="zero-out"), replace(node, unit="zero-out")):
+        yield Row(graph, "auto", level, EPSILON)
+    yield Row(graph, "gap", replace(node, unit="zero-out"), EPSILON)
     for twin in TWINS.values():
         yield Row(graph, twin.method, twin.level, twin.epsilon, twin.name)
     for method in ("dpdgc", "sage", "mlp"):
@@ -152,12 +159,17 @@ def _largest_degree(graph: Graph) -> int:
 
 
 def _page(records: list[dict[str, Any]], quick: bool) -> str:
+    words = " --quick" if quick else ""
+    seeds = " and ".join(str(seed) for seed in sorted({row["seed"] for row in records}))
+    versions = " and ".join(sorted({row["version"] for row in records}))
+    few = f"{_FEW:,} canaries"
+    many = f"{CANARIES:,} canaries on {GRAPHS[0]} and for broken variants, on other graphs at least {_FEW:,}"
     lines = [
         "# Audit",
         "",
-        "Written by `graphveil audit --all`" + (" with few canaries." if quick else "."),
-        f"Attacks on mechanisms toss {CANARIES:,} canaries on {GRAPHS[0]} and for broken variants, otherwise at least "
-        f"{_FEW:,}: they attack the plan, of which another graph changes only the sizes.",
+        f"Written by `graphveil audit --all{words} --seed {seeds}`, version {versions}.",
+        f"Attacks on mechanisms toss {few if quick else many}. They attack the plan; on another graph only "
+        "the sizes in it differ.",
         "A lower bound above the claim is a violation. `docs/audit.md` says what is attacked and what a bound means.",
         "",
         "| graph | method | level | variant | claimed | at least | by | verdict | links AUC (TPR) | member AUC (TPR) |",

@@ -1,12 +1,16 @@
-"""A fit whose stages are written to a folder as they finish, and whose trainings are written between two steps."""
+"""A fit whose stages are written to a folder as they finish, and whose trainings are written between two steps.
+
+`identity` says which fit a checkpoint belongs to: method, options, plan, data and code.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,14 +20,20 @@ from typing import Any, Self
 import torch
 
 from graphveil import validate
+from graphveil.artifact.saving import params_of
 from graphveil.checkpoint.folder import CheckpointFolder, Destination, Stage, State, stage_bytes
-from graphveil.checkpoint.identity import check_same, identity, spent
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike, progress
-from graphveil.execution.stages import Carried, Stages
+from graphveil.execution import LedgerLike
+from graphveil.execution.ledger import Carried, Stages, shown_steps
 from graphveil.graph import GraphView
+from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
+from graphveil.privacy.certificate import library_versions
+from graphveil.privacy.levels import Public, level_to_dict
+from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
+from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
+from graphveil.provenance import code_digest
 from graphveil.storage.decoding import decoding
 
 # Torch's generator, as it was when a stage was kept: initial weights and the keys of dropout come from it.
@@ -87,6 +97,9 @@ class Checkpoint(Stages):
     def _together(self, flag: bool) -> bool:
         """Whether this holds for this process or, where several processes keep one fit, for one of them."""
         return flag
+
+    def _fingerprint(self, graph: GraphView, salt: str | None) -> Fingerprint:
+        return Fingerprint.of(graph, salt)
 
     def _open(self) -> State | None:
         state = self._files.read()
@@ -152,14 +165,14 @@ class Checkpoint(Stages):
         self._taken = True
         self._ledger, self._source, self._next = ledger, source, 0
         if self._resumed is None:
-            self._state = State(identity(model, ledger.plan, graph), {}, None, ())
+            self._state = State(identity(model, ledger.plan, self._fingerprint(graph, None)), {}, None, ())
             self._reach("start")
             self._keep("start", 1, 1, {})
         else:
             self._state = self._resumed
             with decoding(self.folder, "a checkpoint"):
                 salt = self._state.fit["graph"]["salt"]
-                check_same(self._state.fit, identity(model, ledger.plan, graph, salt))
+                check_same(self._state.fit, identity(model, ledger.plan, self._fingerprint(graph, salt)))
                 ledger.resume(self._state.ledger)
                 if not source.secure:
                     source.seek(self._state.position)
@@ -193,7 +206,7 @@ class Checkpoint(Stages):
             with decoding(self.folder, f"the training of {name}"):
                 carried.restore(kept[1])
         last, since = time.monotonic(), first
-        for step in progress.steps(count, name, show, first):
+        for step in shown_steps(count, name, show, first):
             yield step
             done = step + 1
             long = done - since if isinstance(self._every, int) else time.monotonic() - last
@@ -260,3 +273,59 @@ class CtrlC:
         if self.pressed:
             self.pressed = False
             raise KeyboardInterrupt
+
+
+_WHY_ANOTHER = {
+    "graph": "is not the graph that this checkpoint was made on",
+    "code": "is another version of graphveil than the one that made this checkpoint",
+    "libraries": "are other versions than those that made this checkpoint",
+    "plan": "is another plan than this checkpoint's",
+}
+
+
+def identity(model: NodeClassifier, plan: Plan, fingerprint: Fingerprint) -> dict[str, Any]:
+    """Everything that a resumed fit must have in common with the one that was killed, as JSON.
+
+    The seed is not in it. The fingerprint is that of the graph, and for the owner.
+    """
+    fit = {
+        **{f"option {name}": value for name, value in params_of(model).items()},
+        "option level": level_to_dict(model.level),
+        "method": model.method,
+        "seeded": model.seed is not None,
+        "plan": plan_to_dict(plan),
+        "graph": fingerprint.to_dict(),
+        "code": code_digest(),
+        "libraries": library_versions(),
+    }
+    same: dict[str, Any] = json.loads(json.dumps(fit, default=str))
+    return same
+
+
+def check_same(kept: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Refuse to go on with another fit than the one that was begun."""
+    for name in ["method", *sorted({*kept, *given} - {"method", *_WHY_ANOTHER}), *_WHY_ANOTHER]:
+        if kept.get(name) == given.get(name):
+            continue
+        if name == "seeded":
+            why = "was made with a seed: give the same one" if kept.get(name) else "was made without a seed: give none"
+            raise InvalidInput("seed", "none" if kept.get(name) else "given", f"this checkpoint {why}")
+        if name in _WHY_ANOTHER:
+            raise InvalidInput(name, "given", _WHY_ANOTHER[name])
+        raise InvalidInput(name.removeprefix("option "), given.get(name), f"this checkpoint has {kept.get(name)!r}")
+
+
+def spent(fit: Mapping[str, Any], ledger: Mapping[str, int]) -> str:
+    """What the draws of an unfinished fit cost."""
+    plan = plan_from_dict(fit["plan"])
+    if isinstance(plan.level, Public):
+        return "nothing, as nothing is protected"
+    epsilon = plan.changed(lambda m: _drawn(m, ledger[m.name]) if ledger.get(m.name) else None).epsilon
+    counts = ", ".join(f"{name} {drawn} of {plan[name].uses}" for name, drawn in ledger.items())
+    return f"epsilon {epsilon:.4g} of {plan.epsilon:.4g} at delta {plan.delta:.3g} (draws: {counts or 'none planned'})"
+
+
+def _drawn(mechanism: Mechanism, times: int) -> Mechanism:
+    if isinstance(mechanism, ClippedTraining):
+        return replace(mechanism, steps=times)
+    return replace(mechanism, uses=times)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load as read_tensors
 from safetensors.torch import save as tensor_bytes
 
-from graphveil.artifact.manifest import Entry, read_file, read_files, read_manifest
+from graphveil.artifact.contents import Entry, read_file, read_files, read_manifest
 from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
 from graphveil.storage.decoding import check_rendered, decoding, inside, parse_checksummed, render_checksummed
@@ -203,9 +203,12 @@ class CheckpointFolder:
 
     def tensors(self, state: State, number: int) -> dict[str, torch.Tensor]:
         """The tensors of a stage, in memory of their own."""
+        return self._tensors_in(self.path, state, number)
+
+    def _tensors_in(self, folder: Path, state: State, number: int) -> dict[str, torch.Tensor]:
         name = state.file(number)
-        with decoding(self.path / name, "safetensors"):
-            data = read_file(self.path, name, state.stages[number].entry)
+        with decoding(folder / name, "safetensors"):
+            data = read_file(folder, name, state.stages[number].entry)
             return {key: tensor.clone() for key, tensor in read_tensors(data).items()}
 
     def write(self, state: State, number: int, data: bytes) -> None:

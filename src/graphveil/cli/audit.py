@@ -26,7 +26,7 @@ from graphveil.cli.options import (
     parse_delta,
 )
 from graphveil.errors import InvalidInput
-from graphveil.privacy.levels import Level
+from graphveil.privacy.levels import UNITS, Level
 
 if TYPE_CHECKING:
     from graphveil.auditing import AuditReport
@@ -131,7 +131,7 @@ def _level(
     if name is None:
         if k is None and unit is None and attributes and twin is not None:
             return None
-        name = "edge" if unit is not None else "k-neighbor"
+        name = "edge" if unit in UNITS else "k-neighbor"
     if name == "node" and max_degree is None and graph is None:
         max_degree = _BUILT_IN_DEGREE
     return chosen_level(name, k, max_degree, unit, attributes)

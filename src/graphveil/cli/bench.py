@@ -13,7 +13,7 @@ import typer
 
 from graphveil.cli.options import AsJson, Root
 from graphveil.errors import InvalidInput
-from graphveil.privacy.levels import UNITS
+from graphveil.privacy.levels import NODE_UNITS, UNITS
 
 if TYPE_CHECKING:
     from graphveil.experiments import Results, Spec
@@ -21,14 +21,20 @@ if TYPE_CHECKING:
 
 def bench(
     experiment: Annotated[
-        str, typer.Argument(help="table2, figure-a, figure-b, figure-c, figure-d, or a .toml file of one's own.")
+        str, typer.Argument(help="table2, figure-a to figure-d, field, or a .toml file of one's own.")
     ],
     graphs: Annotated[str | None, typer.Option(help="Only these graphs, or others, or files: cora,mine.npz")] = None,
     methods: Annotated[str | None, typer.Option(help="Only these methods: dpdgc,mlp")] = None,
     levels: Annotated[str | None, typer.Option(help="Only these levels: none,edge,N_1,k-neighbor,node")] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of random splits (the paper: 10).")] = None,
+    metric: Annotated[
+        str | None, typer.Option(help="Compare by accuracy (default), average_precision, auc, macro_f1, ...")
+    ] = None,
     unit: Annotated[
-        str | None, typer.Option(help="Edge unit: undirected, or directed as the paper counts; else by the graph.")
+        str | None,
+        typer.Option(
+            help="Edge level: undirected, or directed as the paper counts. N_k and node: replace or zero-out."
+        ),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Runs at a time; by default one for each core.")] = None,
     threads: Annotated[int | None, typer.Option(help="Threads of each run; by default cores / jobs.")] = None,
@@ -48,7 +54,7 @@ def bench(
     """
     from graphveil.experiments import read_results, run_spec, summary
 
-    spec = _chosen(experiment, graphs, methods, levels, seeds, unit, root)
+    spec = _chosen(experiment, graphs, methods, levels, seeds, unit, metric, root)
     command = shlex.join(["graphveil", *sys.argv[1:]])
     try:
         progress = run_spec(
@@ -81,19 +87,21 @@ def _chosen(
     levels: str | None,
     seeds: int | None,
     unit: str | None,
+    metric: str | None,
     root: Path | None,
 ) -> Spec:
     from graphveil.experiments import builtin_spec, read_spec
-    from graphveil.experiments.graphs import chosen_graphs, graphs_at_hand
+    from graphveil.experiments.execution import chosen_graphs, graphs_at_hand
 
-    if unit is not None and unit not in UNITS:
-        raise InvalidInput("unit", unit, f"must be one of {', '.join(UNITS)}")
+    if unit is not None and unit not in (*UNITS, *NODE_UNITS):
+        raise InvalidInput("unit", unit, f"must be one of {', '.join((*UNITS, *NODE_UNITS))}")
     spec = read_spec(experiment) if experiment.endswith(".toml") else builtin_spec(experiment)
     spec = spec.narrowed(
         methods=_words("methods", methods),
         levels=_words("levels", levels),
         seeds=seeds,
         unit=unit,
+        metric=metric,
     )
     place = None if root is None else str(root)
     named = _words("graphs", graphs)
@@ -125,6 +133,7 @@ def _to_dict(results: Results) -> dict[str, Any]:
     return {
         "experiment": results.name,
         "title": results.title,
+        "metric": results.metric,
         "tables": [asdict(table) for table in results.tables],
         "errors": [{"key": record["key"], **record["error"]} for record in results.failed],
     }

@@ -24,7 +24,7 @@ Method = Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default auto,
 LevelName = Annotated[str, typer.Option("--level", help="none, edge, k-neighbor or node.")]
 K = Annotated[int | None, typer.Option(help="Neighbours that change together (level k-neighbor; default 1).")]
 MaxDegree = Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")]
-Unit = Annotated[str | None, typer.Option(help="undirected or directed (level edge).")]
+Unit = Annotated[str | None, typer.Option(help="undirected or directed (edge); replace or zero-out (others).")]
 Attributes = Annotated[bool, typer.Option(help="Features and labels are private.")]
 Delta = Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")]
 PublicEdges = Annotated[
@@ -48,6 +48,20 @@ Classes = Annotated[
 ]
 Categories = Annotated[
     list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
+]
+
+Positive = Annotated[
+    str | None, typer.Option(help="The class of interest, such as fraud; of two classes, by default the rarer.")
+]
+Threshold = Annotated[
+    float | None, typer.Option(help="Predict the class of interest from this probability on; else the most probable.")
+]
+
+LedgerPath = Annotated[
+    Path | None, typer.Option("--ledger", help="File that adds up all trainings on these people (graphveil ledger).")
+]
+LedgerLimit = Annotated[
+    float | None, typer.Option(help="With --ledger: epsilon that all trainings together may cost; else no limit.")
 ]
 
 RunPath = Annotated[Path, typer.Argument(help="A folder that `train --out` or `model.save` wrote.")]

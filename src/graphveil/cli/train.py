@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,15 +26,19 @@ from graphveil.cli.options import (
     Delta,
     Directed,
     K,
+    LedgerLimit,
+    LedgerPath,
     LevelName,
     MaxDegree,
     Method,
+    Positive,
     PublicEdges,
     Root,
     Shares,
     SplitSeed,
     Steps,
     TableW,
+    Threshold,
     Unit,
     chosen_level,
     default_epsilon,
@@ -49,8 +54,10 @@ from graphveil.job import started_by_torchrun
 
 if TYPE_CHECKING:
     from graphveil.checkpoint import AlreadySaved, Checkpoint
+    from graphveil.evaluation import Evaluation
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
+    from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate
 
 # Keys of metrics.json that `--json` does not print.
@@ -86,10 +93,14 @@ def train(
     batch_size: BatchSize = None,
     share: Shares = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    positive: Positive = None,
+    threshold: Threshold = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, certificate, predictions, report.")] = None,
     budget: Annotated[
         float | None, typer.Option(help="With --out: epsilon in all, later releases included (the fit's own).")
     ] = None,
+    ledger: LedgerPath = None,
+    ledger_limit: LedgerLimit = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="Folder that keeps the unfinished fit; gone when the run is finished.")
     ] = None,
@@ -111,6 +122,7 @@ def train(
     chosen = chosen_level(level, k, max_degree, unit, attributes)
     check_budget(chosen, epsilon)
     _check_words(cls, level, table, out, budget, checkpoint, resume)
+    account = _account(ledger, ledger_limit, budget)
     validate.seed("split_seed", split_seed)
     every = _every(checkpoint_every)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
@@ -133,7 +145,7 @@ def train(
         load = partial(load_graph, graph, root, split_seed, directed, **declared)
         declares = any(value is not None for value in declared.values())
         train_sharded(
-            model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares)
+            model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
         )
         return
     from graphveil.checkpoint import AlreadySaved, Checkpoint
@@ -142,7 +154,7 @@ def train(
     try:
         with kept or nullcontext():
             load = partial(load_graph, graph, root, split_seed, directed, mmap, **declared)
-            _train(model, load, kept, out, budget, as_json)
+            _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)
 
@@ -171,6 +183,36 @@ def _check_words(
         check_apart(out, checkpoint)
 
 
+def _account(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:
+    """The ledger of these people, if one is named."""
+    if path is None:
+        if limit is not None:
+            raise InvalidInput("ledger_limit", limit, "name the file that it is the limit of: --ledger")
+        return None
+    if budget is not None:
+        raise InvalidInput("budget", budget, "is for later releases, which are not in the --ledger; leave one out")
+    from graphveil.privacy.budget import BudgetLedger
+
+    return BudgetLedger(path, limit=limit)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What predictions are scored by: the class of interest, and the probability from which on it is predicted."""
+
+    positive: str | None
+    threshold: float | None
+
+    def check(self, data: Graph) -> None:
+        """Refuse a class that is not there, or a threshold for none, before anything is spent."""
+        from graphveil.evaluation import check_threshold
+
+        names = data.class_names or tuple(map(str, range(data.num_classes)))
+        if self.positive is not None and self.positive not in names:
+            raise InvalidInput("positive", self.positive, f"must be one of the classes {', '.join(names[:20])}")
+        check_threshold(self.threshold, self.positive is not None or data.num_classes == 2)
+
+
 def _train(
     model: NodeClassifier,
     load: Callable[[], Graph],
@@ -178,52 +220,80 @@ def _train(
     out: Path | None,
     budget: float | None,
     as_json: bool,
+    asked: Asked,
+    account: BudgetLedger | None,
 ) -> None:
     """Fit in this process, save and print. Whatever can be refused is refused before the fit."""
     from graphveil.artifact.saving import check_budget, check_new_run, check_space
-    from graphveil.evaluation.peak_memory import peak_memory_mb
+    from graphveil.job import peak_memory_mb
 
     if out is not None:
         check_new_run("out", out)
     model.check_parameters()
     data = load()
     data.check_trainable()
+    asked.check(data)
     plan = model.plan(data)
     check_budget(budget, plan.epsilon)
     check_space(model, plan, out, None if kept is None else kept.folder)
     if model.delta != "auto":
         warn_of_delta(plan)
     start = time.perf_counter()
-    model.fit(data, checkpoint=kept)
+    model.fit(data, checkpoint=kept, ledger=account)
     seconds = time.perf_counter() - start
     certificate = model.certificate_
+    test, val = (model.evaluate(mask, **asdict(asked)) for mask in (data.test_mask, data.val_mask))
     result = {
         "graph": data.name,
         "method": model.method,
-        "test_accuracy": _score(model, data.test_mask),
-        "val_accuracy": _score(model, data.val_mask),
+        **scores_of(test, val),
         "graph_used": model.graph_used_,
         "epsilon": certificate.to_dict()["epsilon"],
         "delta": certificate.delta,
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
+        **({} if account is None else {"ledger": figures_of(account)}),
         "certificate": certificate.to_dict(),
     }
     if out is not None:
-        save_somewhere(lambda place: _write(place, model, data, result, budget), out, kept)
+        save_somewhere(lambda place: _write(place, model, result, test, budget), out, kept)
     if kept is not None:
         kept.discard()
     if as_json:
         typer.echo(json.dumps(result, indent=2))
     else:
-        _show(data, result, certificate, out)
+        _show(data, result, test, certificate, out)
+        if account is not None:
+            typer.echo(f"\n{account.path}\n{account.account}")
 
 
-def _show(data: Graph, result: dict[str, Any], certificate: Certificate, out: Path | None) -> None:
+def figures_of(ledger: BudgetLedger) -> dict[str, Any]:
+    """What all trainings together have cost, without their plans."""
+    account = ledger.account
+    figures = {} if account is None else account.to_dict()
+    return {name: figures[name] for name in ("epsilon", "delta", "limit", "used", "left") if name in figures}
+
+
+def scores_of(test: Evaluation | None, val: Evaluation | None) -> dict[str, float | None]:
+    """The scores that `--json` prints; None where there are no labels, or a score is not defined."""
+    scores = dict[str, float | None]() if test is None else test.scores()
+    return {
+        "test_accuracy": scores.get("accuracy"),
+        "val_accuracy": None if val is None else val.accuracy,
+        "majority_accuracy": scores.get("majority_accuracy"),
+        **{f"test_{name}": scores.get(name) for name in ("balanced_accuracy", "average_precision", "auc", "macro_f1")},
+    }
+
+
+def _show(
+    data: Graph, result: dict[str, Any], test: Evaluation | None, certificate: Certificate, out: Path | None
+) -> None:
     if data.counts is not None:
         typer.echo(str(data.counts))
     typer.echo(f"{data!r}")
     show_accuracies(result)
+    for sentence in () if test is None else test.sentences():
+        typer.echo(sentence)
     for sentence in certificate.learnt:
         typer.echo(sentence)
     typer.echo(f"trained in {result['seconds']:.1f} s, peak memory {result['peak_memory_mb']} MB\n\n{certificate}")
@@ -285,7 +355,9 @@ def show_accuracies(result: dict[str, Any]) -> None:
     for name in ("test", "val"):
         value = result[f"{name}_accuracy"]
         if value is not None:
-            typer.echo(f"{name} accuracy {value:.4f}")
+            majority = result.get("majority_accuracy") if name == "test" else None
+            beside = "" if majority is None else f" (the majority class alone: {majority:.4f})"
+            typer.echo(f"{name} accuracy {value:.4f}{beside}")
 
 
 def _every(text: str) -> float:
@@ -297,16 +369,14 @@ def _every(text: str) -> float:
         raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
-def _score(model: Any, mask: Any) -> float | None:
-    return model.score(mask) if bool(mask.any()) else None
-
-
-def _write(out: Path, model: Any, data: Graph, result: dict[str, Any], budget: float | None) -> None:
+def _write(out: Path, model: Any, result: dict[str, Any], test: Evaluation | None, budget: float | None) -> None:
     """Write the run folder, with scores and predictions in it, completely or not at all."""
     from graphveil.artifact import save
     from graphveil.artifact.predictions import csv_head, csv_rows
 
-    metrics = json.dumps({**result, **_evaluation(model, data)}, indent=2) + "\n"
+    # What the report shows of the test nodes; like the scores, it is for the owner of the data.
+    more = {"evaluation": None if test is None else test.to_dict(), "command": _command()}
+    metrics = json.dumps({**result, **more}, indent=2) + "\n"
     naming, probabilities = model.fitted_.naming, model.predict_proba()
     names = [naming.node(place) for place in range(len(probabilities))]
     predictions = csv_head(naming, probabilities.shape[1]) + csv_rows(naming, names, probabilities)
@@ -323,14 +393,6 @@ def report_on(out: Path) -> None:
         write_report(out)
     except (InvalidInput, OSError) as error:
         print(f"note: the run is complete, its report is not: {error}; graphveil report {out}", file=sys.stderr)
-
-
-def _evaluation(model: Any, data: Graph) -> dict[str, Any]:
-    """What the report shows of the test nodes; like the scores, it is for the owner of the data."""
-    from graphveil.report import evaluate
-
-    evaluation = evaluate(data.labels[data.test_mask].numpy(), model.predict_proba(data.test_mask), data.class_names)
-    return {"evaluation": None if evaluation is None else evaluation.to_dict(), "command": _command()}
 
 
 def _command() -> str:

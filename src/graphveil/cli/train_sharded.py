@@ -20,14 +20,15 @@ from graphveil.checkpoint import AlreadySaved
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
-from graphveil.errors import InvalidInput
-from graphveil.evaluation.peak_memory import peak_memory_mb
-from graphveil.job import check_job
+from graphveil.errors import BudgetExceeded, InvalidInput
+from graphveil.job import check_job, peak_memory_mb
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
+    from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.facts import PublicFacts
+    from graphveil.privacy.plan import Plan
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Options:
         resume: Whether to go on with the fit in `checkpoint`.
         as_json: Whether to print JSON.
         command: The command line without the seed.
+        ledger: The file that adds up all trainings on these people.
         declares: Whether classes or categories are declared, which parts do by themselves.
     """
 
@@ -57,6 +59,7 @@ class Options:
     as_json: bool
     command: str
     declares: bool
+    ledger: BudgetLedger | None = None
 
 
 def train_sharded(model: NodeClassifier, options: Options) -> None:
@@ -94,12 +97,18 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         path = Path(options.graph)
         if is_parts(path) and options.declares:
             raise InvalidInput("classes", options.graph, "is divided into parts, whose graph.json declares classes")
-        shard = read_part(path, group) if is_parts(path) else Shard.of(options.load(), group)
+        if is_parts(path):
+            shard = read_part(path, group, model.direction)
+        else:
+            shard = Shard.of(options.load(), group, model.direction)
         facts = shard.facts(group, edges=model.public_edges)
         group.by_first(partial(_check_room, model, facts, options))
+        group.by_first(partial(_spend, model.plan_for(facts), options))
         start = time.perf_counter()
         fit(model, shard, group, kept)
         seconds = time.perf_counter() - start
+        if options.ledger is not None and group.rank == 0:
+            options.ledger.finish(model.plan_)
         certificate = model.certificate_
         result: dict[str, Any] = {
             "graph": shard.name,
@@ -151,6 +160,16 @@ def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> 
     plan = model.plan_for(facts)
     check_budget(options.budget, plan.epsilon)
     check_space(model, plan, options.out, options.checkpoint)
+
+
+def _spend(plan: Plan, options: Options) -> None:
+    """Before the processes draw anything, the ledger of these people gets its entry."""
+    if options.ledger is None:
+        return
+    try:
+        options.ledger.spend(plan, None, options.checkpoint, options.resume)
+    except BudgetExceeded as error:
+        raise InvalidInput("ledger", str(options.ledger.path), str(error)) from None
 
 
 def _opened(options: Options, group: Group) -> ShardedCheckpoint:

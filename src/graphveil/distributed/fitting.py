@@ -9,14 +9,15 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import numpy as np
 import torch
 
 from graphveil.artifact import save as save_artifact
+from graphveil.artifact.contents import LOGITS, rows_of, weights_of
 from graphveil.artifact.predictions import csv_head, csv_rows
-from graphveil.artifact.tensors import LOGITS, rows_of, weights_of
+from graphveil.distributed.checkpoint import ShardedCheckpoint
 from graphveil.distributed.group import Group
 from graphveil.distributed.inputs import ShardedInputs
 from graphveil.distributed.ledger import ShardedLedger, SharedSource
@@ -25,13 +26,10 @@ from graphveil.errors import InvalidInput
 from graphveil.methods import METHODS
 from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.fitted import FittedState
 from graphveil.methods.naming import Naming
+from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import unwritable
-
-if TYPE_CHECKING:
-    from graphveil.distributed.checkpoint import ShardedCheckpoint
 
 # Tensors of a model that have a row for each node.
 _SHARDED = (LOGITS, "table", "released")
@@ -74,10 +72,7 @@ def fit(
     model.check_parameters()
     if model.device != "cpu":
         model.device = f"cuda:{torch.cuda.current_device()}"
-    options = {name: value for name, value in model.get_params().items() if name not in ("device", "show_progress")}
-    for name, value in group.object_from_first(options).items():
-        if options[name] != value:
-            raise InvalidInput(name, options[name], "is not what the first process was given")
+    _check_same_parameters(model, group)
     facts = shard.facts(group, edges=model.public_edges)
     plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
     source = SharedSource(model.seed, group, shard.span)
@@ -88,7 +83,7 @@ def fit(
     seed = group.object_from_first(secrets.randbits(62) if model.seed is None else model.seed)
     logits, sparse = model.train(
         ledger,
-        lambda: ShardedInputs(shard, group, model.device, model.feature_norm),
+        lambda: ShardedInputs(shard, group, model.device, model.feature_norm, model.learn_scales(shard, group.total)),
         seed,
         checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext(),
     )
@@ -101,12 +96,19 @@ def fit(
             sparse=sparse,
             naming=Naming.of(shard),
             labels=shard.labels,
-            fingerprint=shard.fingerprint,
+            fingerprint=shard.fingerprint(group),
             answers=Answers(),
             budget=certificate.epsilon,
             keeper=checkpoint,
         )
     )
+
+
+def _check_same_parameters(model: NodeClassifier, group: Group) -> None:
+    parameters = {name: value for name, value in model.get_params().items() if name not in ("device", "show_progress")}
+    for name, value in group.object_from_first(parameters).items():
+        if parameters[name] != value:
+            raise InvalidInput(name, parameters[name], "is not what the first process was given")
 
 
 def _check_degrees(model: NodeClassifier, plan: Plan, shard: Shard, group: Group) -> None:

@@ -148,6 +148,18 @@ class Group:
             dist.all_to_all_single(received, copies, list(counts), [len(rows)] * self.size)
         return received
 
+    def dealt(self, rows: torch.Tensor, counts: Sequence[int]) -> torch.Tensor:
+        """Send the first `counts[0]` rows to the first process, the next to the next, and so on; returns those that
+        this process is sent, by sender."""
+        if self.size == 1:
+            return rows
+        with _one_line():
+            incoming = torch.zeros(self.size, dtype=torch.int64)
+            dist.all_to_all_single(incoming, torch.tensor(counts, dtype=torch.int64))
+            received = rows.new_empty(int(incoming.sum()), *rows.shape[1:])
+            dist.all_to_all_single(received, rows.contiguous(), incoming.tolist(), list(counts))
+        return received
+
     def to_first(self, rows: torch.Tensor, at_once: int) -> Iterator[torch.Tensor]:
         """Send all rows to the first process, `at_once` at a time: there they are yielded, elsewhere nothing is."""
         for rank, count in enumerate(self.each(len(rows))):

@@ -108,7 +108,7 @@ class ShardedRows(DividedRows):
         self.shape = (self._span.count, self._span.count)
         self.device = self._entries.device
         self.squared_norms = group.add_for_owners(self._entries.squared_norms, layout.counts)
-        del self._entries.squared_norms  # has an entry for every node of the graph
+        del self._entries.squared_norms  # as long as there are nodes in the graph
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         out = weight.new_empty(len(self), weight.shape[1])
@@ -163,6 +163,8 @@ class ShardedRows(DividedRows):
 class ShardedLinear(SparseLinear):
     """The rows of a sparse layer's weight that belong to this process, with the values that one process would draw."""
 
+    divided = True
+
     def __init__(self, layout: Layout, rank: int, outputs: int) -> None:
         nn.Module.__init__(self)
         span = layout.span(rank)
@@ -197,7 +199,7 @@ class ExchangedSums(TransposedSums):
 
     def weight_sum(self) -> torch.Tensor:
         self._fresh = True
-        return_free_memory()  # that of the blocks, before the step that needs most
+        return_free_memory()  # of the blocks, before the part of a step that needs most memory
         return self._sum.as_subclass(RowShard)
 
 
@@ -215,9 +217,12 @@ class ShardedTarget(Target):
 
     group: Group
     of: list[int] = field(init=False)
+    nodes_of: list[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of", self.group.each(len(self.train)))  # training nodes by rank
+        # Training nodes, and all nodes, by rank.
+        object.__setattr__(self, "of", self.group.each(len(self.train)))
+        object.__setattr__(self, "nodes_of", self.group.each(len(self.labels)))
 
     @property
     def count(self) -> int:
@@ -248,30 +253,33 @@ class ShardedTarget(Target):
         all_right, count = self.group.total(torch.tensor([right, len(logits)])).tolist()
         return all_right / count
 
-    def shuffled(self) -> torch.Tensor:
-        """Training nodes in their own order: a permutation of all would have to be known to all processes."""
-        return self.train
+    @property
+    def first_node(self) -> int:
+        return sum(self.nodes_of[: self.group.rank])
 
-    def held_out(self, fold: int, folds: int) -> slice:
-        return slice((fold - self.first) % folds, None, folds)
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.group.gathered(rows, self.group.each(len(rows)))
 
 
 class ShardedInputs(Inputs):
     """Own nodes' features and labels, and A with own columns."""
 
-    def __init__(self, shard: Shard, group: Group, device: str, feature_norm: float | None = None) -> None:
+    def __init__(
+        self,
+        shard: Shard,
+        group: Group,
+        device: str,
+        feature_norm: float | None = None,
+        scales: torch.Tensor | None = None,
+    ) -> None:
         self._group = group
-        super().__init__(shard, sp.csr_array((0, 0)), device, None, feature_norm)
+        super().__init__(shard, sp.csr_array((0, 0)), device, None, feature_norm, scales)
         self.nodes = shard.span.count
         ones = np.ones(len(shard.indices), np.float32)
         matrix = sp.csr_array((ones, shard.indices, shard.indptr), shape=(shard.num_nodes, shard.span.count))
         self.adjacency = ShardedRows(matrix, shard.layout, group, device)
         own = self.target
         self.target = ShardedTarget(own.labels, own.train, own.validation, group)
-
-    def feature_neighbors(self) -> torch.Tensor:
-        """No votes: comparing features with those of other processes' nodes would send features around."""
-        return torch.zeros(self.nodes, self.classes, device=self.target.labels.device)
 
     def count(self, rows: torch.Tensor) -> int:
         return sum(self._group.each(len(rows)))

@@ -36,6 +36,11 @@ class SharedSource(NoiseSource):
         self._nodes = nodes
         self._span: Span | None = None
 
+    @property
+    def drawing(self) -> Span | None:
+        """The rows that are drawn for; None: what is drawn is the same in all processes."""
+        return self._span
+
     @contextmanager
     def only(self, span: Span) -> Iterator[None]:
         """Within this block, what is drawn is for these rows alone."""
@@ -96,18 +101,20 @@ class ShardedLedger(Ledger):
 
     def __init__(self, plan: Plan, source: SharedSource, group: Group, nodes: Span, train: Span) -> None:
         super().__init__(plan, source)
-        self._shared, self._group, self._nodes, self._train = source, group, nodes, train
+        self._shared, self._group, self.nodes, self.train = source, group, nodes, train
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        with self._shared.only(self._nodes):
+        if self.plan[name].role == "scales":  # no rows of nodes: all processes have the same counts
+            return super().release(name, value)
+        with self._shared.only(self.nodes):
             return super().release(name, value)
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
-        with self._shared.only(self._train):
+        with self._shared.only(self.train):
             return super().respond(name, symbols)
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:
-        with self._shared.only(self._train):
+        with self._shared.only(self.train):
             return super().sample(name, rows)
 
     def noisy_sum(self, name: str, sums: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -8,7 +8,7 @@
 
 Ids are the numbers 0 .. n - 1, in order: part p has the nodes `starts[p]` .. `starts[p + 1] - 1`. An undirected edge
 is listed in both directions, each in the part of its target. `classes` are all classes in order. Tools that write
-Parquet partitioned by a column can write such a folder; `graphveil shard` does for graphs that fit into memory.
+Parquet partitioned by a column can write such a folder; `graphveil shard` does (`division` for long tables).
 """
 
 from __future__ import annotations
@@ -25,21 +25,19 @@ import pyarrow.parquet
 import scipy.sparse as sp
 import torch
 
-from graphveil import validate
 from graphveil.distributed.group import Group
+from graphveil.distributed.part_files import DECLARED, EDGES, FORMAT, NAMES, NODES, part_folder
 from graphveil.distributed.shard import Layout, Shard, return_free_memory
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
+from graphveil.graph import Direction
+from graphveil.graph.fingerprint import mixed
 from graphveil.graph.io.columns import Table
-from graphveil.graph.io.tables import check_declarations
+from graphveil.graph.io.declared import check_declarations
 from graphveil.graph.report import Undeclared
-from graphveil.graph.splits import MASKS, split_names
+from graphveil.graph.splits import MASKS
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
-from graphveil.storage.files import unwritable, written_beside
 
-FORMAT = "graphveil-parts/1"
-_DECLARED, _NAMES = "graph.json", "names.parquet"
 _KEYS = ("format", "name", "directed", "classes", "starts")
 _EDGES_AT_ONCE = 2**20
 # The folder of a part, its first node, and the first node of the next part.
@@ -51,12 +49,14 @@ def is_parts(path: Path) -> bool:
     return any(path.glob("part-*"))
 
 
-def read_part(path: Path, group: Group) -> Shard:
+def read_part(path: Path, group: Group, direction: Direction = "out") -> Shard:
     """Read the parts that belong to this process.
 
     Args:
         path: The folder of parts.
         group: All processes, which call this together. Each reads as many parts as the others, or one more.
+        direction: Which end of an edge reads the other, as in `Graph.reads`. Parts have edges by target; where the
+            other end is read, the edges of a directed graph are sent to the processes of their sources.
 
     Returns:
         The part of the graph that this process has.
@@ -64,8 +64,8 @@ def read_part(path: Path, group: Group) -> Shard:
     Raises:
         InvalidInput: There are fewer parts than processes, or a file is not as described; the message names it.
     """
-    with decoding(path / _DECLARED, "a description of parts"), inside(path / _DECLARED):
-        declared = _checked(json.loads((path / _DECLARED).read_text(encoding="utf-8")))
+    with decoding(path / DECLARED, "a description of parts"), inside(path / DECLARED):
+        declared = _checked(json.loads((path / DECLARED).read_text(encoding="utf-8")))
     starts, classes = declared["starts"], declared["classes"]
     parts = len(starts) - 1
     if parts < group.size:
@@ -73,11 +73,13 @@ def read_part(path: Path, group: Group) -> Shard:
     chosen = Layout.even(parts, group.size).starts
     layout = Layout(tuple(starts[part] for part in chosen))
     mine = [
-        (path / f"part-{part:05d}", starts[part], starts[part + 1])
+        (part_folder(path, part), starts[part], starts[part + 1])
         for part in range(chosen[group.rank], chosen[group.rank + 1])
     ]
     own = _own_nodes(mine, classes, group)
     matrix = _own_columns(path, mine, layout, declared["directed"], group)
+    if declared["directed"] and direction == "in":
+        matrix = _by_source(matrix, layout, group)
     pa.default_memory_pool().release_unused()
     return_free_memory()
     numbered = list(classes) == list(range(len(classes)))
@@ -96,8 +98,10 @@ def read_part(path: Path, group: Group) -> Shard:
         name=str(declared["name"]),
         class_names=None if numbered else tuple(map(str, classes)),
         # Only the first process writes anything that names nodes.
-        node_ids=_names(path / _NAMES, starts[-1]) if group.rank == 0 else None,
+        node_ids=_names(path / NAMES, starts[-1]) if group.rank == 0 else None,
         undeclared=declared.get("found", Undeclared()),
+        numeric_columns=declared.get("numeric_columns", ()),
+        direction=direction,
     )
 
 
@@ -126,57 +130,14 @@ def _own_columns(path: Path, mine: list[_Part], layout: Layout, directed: bool, 
     return _rows(source, target, (layout.starts[-1], layout.span(group.rank).count), first, path)
 
 
-def write_parts(graph: Graph, path: Path, parts: int) -> None:
-    """Divide a graph that is in memory.
-
-    Args:
-        graph: The graph.
-        path: The folder to create; it appears complete or not at all.
-        parts: How many parts.
-
-    Raises:
-        InvalidInput: There are more parts than nodes, or the folder exists or cannot be written.
-    """
-    validate.count("parts", parts)
-    if path.exists():
-        raise InvalidInput("out", str(path), "exists already")
-    starts = Layout.even(graph.num_nodes, parts).starts
-    classes: list[Any] = list(graph.class_names) if graph.class_names else list(range(graph.num_classes))
-    split, columns = split_names(graph), sp.csc_array(graph.reads("out"))
-    declared = {"format": FORMAT, "name": graph.name, "directed": graph.directed, "classes": classes, "starts": starts}
-    declared["sparse"] = bool(sp.issparse(graph.features))
-    if graph.undeclared != Undeclared():
-        declared["found"] = graph.undeclared.to_dict()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with written_beside(path) as fresh:
-            fresh.mkdir()
-            (fresh / _DECLARED).write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
-            if graph.node_ids is not None:
-                names = pa.table({"id": np.arange(graph.num_nodes), "name": pa.array(graph.node_ids.astype(str))})
-                pyarrow.parquet.write_table(names, fresh / _NAMES)
-            for part, (first, last) in enumerate(pairwise(starts)):
-                folder = fresh / f"part-{part:05d}"
-                folder.mkdir()
-                _write_part(graph, folder, first, last, classes, split[first:last], columns)
-    except OSError as error:
-        raise unwritable(path, error, "out") from None
-
-
-def _write_part(
-    graph: Graph, folder: Path, first: int, last: int, classes: Sequence[Any], split: Sequence[Any], A: sp.csc_array
-) -> None:
-    x = graph.features[first:last]
-    x = x.numpy() if isinstance(x, torch.Tensor) else x.toarray()
-    labels = [classes[y] if y >= 0 else None for y in graph.labels[first:last].tolist()]
-    kind = pa.string() if graph.class_names else pa.int64()
-    nodes = {"id": np.arange(first, last), "label": pa.array(labels, kind), "split": pa.array(split, pa.string())}
-    features = {f"x{j}": np.ascontiguousarray(x[:, j]) for j in range(x.shape[1])}
-    pyarrow.parquet.write_table(pa.table(nodes | features), folder / "nodes.parquet")
-    low, high = A.indptr[first], A.indptr[last]
-    target = np.repeat(np.arange(first, last), np.diff(A.indptr[first : last + 1]))
-    edges = pa.table({"source": A.indices[low:high].astype(np.int64), "target": target})
-    pyarrow.parquet.write_table(edges, folder / "edges.parquet")
+def _by_source(columns: sp.csr_array, layout: Layout, group: Group) -> sp.csr_array:
+    """The transpose of the matrix whose columns of own nodes these are, in the columns of own nodes."""
+    coo, span = columns.tocoo(), layout.span(group.rank)
+    ends = torch.from_numpy(np.stack([coo.coords[1].astype(np.int64) + span.first, coo.coords[0]], axis=1))
+    counts = np.diff(columns.indptr[np.array(layout.starts)])  # rows are in order, so owners of sources are too
+    reader, read = group.dealt(ends, counts.tolist()).numpy().T
+    shape, ones = (span.total, span.count), np.ones(len(read), np.int8)
+    return sp.csr_array((ones, (reader, read - span.first)), shape=shape)
 
 
 def _checked(declared: Any) -> dict[str, Any]:
@@ -186,7 +147,8 @@ def _checked(declared: Any) -> dict[str, Any]:
     for key in _KEYS:
         if key not in declared:
             raise InvalidInput("key", key, "is missing")
-    declared = check_declarations(declared, (*_KEYS, "found", "sparse"))
+    declared = check_declarations(declared, (*_KEYS, "found", "sparse", "numeric_columns"))
+    declared["numeric_columns"] = _column_pairs(declared.get("numeric_columns", []))
     if not isinstance(declared.get("sparse", False), bool):
         raise InvalidInput("sparse", declared["sparse"], "must be true or false")
     starts = declared["starts"]
@@ -194,6 +156,14 @@ def _checked(declared: Any) -> dict[str, Any]:
     if not rising or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
         raise InvalidInput("starts", str(starts)[:60], "must be rising numbers of nodes, from 0 on")
     return declared
+
+
+def _column_pairs(pairs: Any) -> tuple[tuple[int, int], ...]:
+    """The columns that a fit scales, as `Graph.numeric_columns` has them."""
+    whole = isinstance(pairs, list) and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+    if not whole or not all(type(number) is int for pair in pairs for number in pair):
+        raise InvalidInput("numeric_columns", str(pairs)[:60], "must be pairs of column numbers")
+    return tuple((pair[0], pair[1]) for pair in pairs)
 
 
 def _check_columns(folder: Path, names: list[str], columns: list[str]) -> None:
@@ -218,7 +188,7 @@ def _names(path: Path, nodes: int) -> np.ndarray | None:
 
 
 def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple[list[str], dict[str, torch.Tensor]]:
-    table = Table(folder / "nodes.parquet", ["id", "label", "split"])
+    table = Table(folder / NODES, ["id", "label", "split"])
     with inside(folder):
         ids = table.ids("id").to_numpy(zero_copy_only=False)
         if len(ids) != last - first or not np.array_equal(ids, np.arange(first, last)):
@@ -227,9 +197,9 @@ def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple
         names = [name for name in table.table.column_names if name not in ("id", "label", "split")]
         x = np.empty((len(ids), len(names)), dtype=np.float32)
         for place, name in enumerate(names):
-            if not table.is_numeric(name):
+            if table.kind_of(name) not in ("numeric", "boolean"):
                 raise table.error(f"column {name!r}", "text", "features of parts must be numbers")
-            x[:, place] = table.numbers(name)
+            x[:, place] = table.numbers(name, gaps=False)
         masks = table.masks("split", labels)
     fields = {"features": x, "labels": labels, **{name: masks[name].astype(bool) for name in MASKS}}
     return names, {name: torch.from_numpy(values) for name, values in fields.items()}
@@ -237,7 +207,7 @@ def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple
 
 def _edges(folder: Path, first: int, last: int, nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Sources and targets, in the smallest type that fits, read some at a time."""
-    path, kind = folder / "edges.parquet", np.int32 if nodes < 2**31 else np.int64
+    path, kind = folder / EDGES, np.int32 if nodes < 2**31 else np.int64
     ends: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
     with decoding(path, "Parquet"), inside(path), pyarrow.parquet.ParquetFile(path) as file:
         for batch in file.iter_batches(_EDGES_AT_ONCE, columns=["source", "target"], use_threads=False):
@@ -280,18 +250,11 @@ def _check_symmetric(source: np.ndarray, target: np.ndarray, group: Group, path:
     total = 0
     for first in range(0, len(source), _EDGES_AT_ONCE):
         a, b = (ends[first : first + _EDGES_AT_ONCE].astype(np.uint64) for ends in (source, target))
-        hashed = _mixed(_mixed(np.minimum(a, b) ^ np.uint64(key)) + np.maximum(a, b))
+        hashed = mixed(mixed(np.minimum(a, b) ^ np.uint64(key)) + np.maximum(a, b))
         up = a < b
         total += int(hashed[up].sum(dtype=np.uint64)) - int(hashed[~up].sum(dtype=np.uint64))
     # Sums of int64 wrap, so a residue modulo 2^64 may be written as a signed number.
     residue = (total + 2**63) % 2**64 - 2**63
     if int(group.total(torch.tensor([residue]))):
         why = "declares the graph undirected, but some edge has no way back"
-        raise InvalidInput("directed", False, f"{path.name}/{_DECLARED} {why}")
-
-
-def _mixed(x: np.ndarray) -> np.ndarray:
-    """The finaliser of splitmix64 (Steele et al. 2014)."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
+        raise InvalidInput("directed", False, f"{path.name}/{DECLARED} {why}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +16,7 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph.fingerprint import Fingerprint, graph_sums
 from graphveil.graph.graph import Direction
 from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_edges
@@ -64,7 +65,7 @@ class Shard:
 
     `indptr` and `indices` have a row for each node of the graph, over the columns of own nodes, which count from 0.
     Features, labels and masks are those of own nodes. Names and numbers of nodes, features and classes are those of the
-    whole graph. `fingerprint` is that of the whole graph, where a process has seen it.
+    whole graph. `direction` says which end of an edge is the reader, as in `Graph.reads`.
     """
 
     layout: Layout
@@ -83,7 +84,11 @@ class Shard:
     node_ids: np.ndarray | None = None
     counts: ReadReport | None = None
     undeclared: Undeclared = field(default_factory=Undeclared)
-    fingerprint: Fingerprint | None = None
+    # Links with weights and several relations are not divided yet.
+    weights: None = None
+    relations: None = None
+    numeric_columns: tuple[tuple[int, int], ...] = ()
+    direction: Direction = "out"
 
     @property
     def span(self) -> Span:
@@ -102,6 +107,7 @@ class Shard:
     @classmethod
     def of(cls, graph: Graph, group: Group, direction: Direction = "out") -> Shard:
         """This process's part of a graph that each process has in memory."""
+        check_divisible(graph)
         layout = Layout.even(graph.num_nodes, group.size)
         span = layout.span(group.rank)
         own = slice(span.first, span.first + span.count)
@@ -124,8 +130,16 @@ class Shard:
             node_ids=graph.node_ids,
             counts=graph.counts,
             undeclared=graph.undeclared,
-            fingerprint=Fingerprint.of(graph) if group.rank == 0 else None,
+            numeric_columns=graph.numeric_columns,
+            direction=direction,
         )
+
+    def fingerprint(self, group: Group, salt: str | None = None) -> Fingerprint:
+        """The fingerprint of the whole graph; without a salt, with a new one. All processes call this together."""
+        salt = group.object_from_first(salt or secrets.token_hex(16))
+        sums = graph_sums(self, salt, self.span.first, reversed_links=self.direction == "in")
+        together = group.total(torch.from_numpy(sums.view(np.int64))).numpy().view(np.uint64)
+        return Fingerprint.of_sums(together, self, salt)
 
     def facts(self, group: Group, *, edges: int | None) -> PublicFacts:
         """Public facts about the whole graph, from which the plan is made.
@@ -148,9 +162,16 @@ class Shard:
             directed=self.directed,
             edges=declared_edges(edges),
             undeclared=self.undeclared.facts(),
+            numeric_columns=len(self.numeric_columns),
         )
         check_declared_edges(facts, stored)
         return facts
+
+
+def check_divisible(graph: Graph) -> None:
+    """Refuse a graph with links that parts cannot hold."""
+    if graph.max_weight is not None or graph.relations is not None:
+        raise InvalidInput("graph", graph.name, "weights and relations cannot be divided yet; use one process")
 
 
 def return_free_memory() -> None:

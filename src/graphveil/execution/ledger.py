@@ -1,22 +1,71 @@
-"""The ledger executes a plan: it draws all noise of a method and refuses what was not planned."""
+"""The ledger executes a plan: it draws all noise of a method and refuses what was not planned.
+
+Draws and trainings are the stages of a fit. `Stages` stores nothing; `graphveil.checkpoint` has a variant that stores
+each stage, so that a fit that was killed goes on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
+from rich.console import Console
+from rich.progress import track
 
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.execution.gaussian import add_gaussian, add_gaussian_
-from graphveil.execution.response import randomized_response, within
-from graphveil.execution.stages import Stages
+from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response, within
 from graphveil.noise.source import NoiseSource
 from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Mechanism, Responses
 from graphveil.privacy.plan import Plan
+
+
+class Carried(Protocol):
+    """The state that a training carries from one step to the next."""
+
+    def tensors(self) -> dict[str, torch.Tensor]: ...
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None: ...
+
+    def divided(self) -> set[str]:
+        """The names of tensors of which other processes have further rows."""
+
+
+class Stages:
+    """Runs every stage from its beginning to its end."""
+
+    def draw(self, name: str, draw: Callable[[], torch.Tensor], fits: Callable[[torch.Tensor], bool]) -> torch.Tensor:
+        """Make a draw, once in the life of a fit.
+
+        Args:
+            name: The stage's name.
+            draw: Makes the draw.
+            fits: Whether a value that was stored earlier can be a result of `draw`.
+
+        Returns:
+            The result of `draw`, or what was stored.
+        """
+        del name, fits
+        return draw()
+
+    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterable[int]:
+        """The steps of a training that are still to be made.
+
+        Args:
+            count: All steps of the training.
+            name: The stage's name.
+            carried: Is restored to the state before the first of these steps.
+            show: Whether to show a progress bar; None: on a terminal only.
+
+        Returns:
+            The numbers of the steps.
+        """
+        del carried
+        return shown_steps(count, name, show)
 
 
 class LedgerLike(Protocol):
@@ -67,12 +116,15 @@ class Ledger:
     Args:
         plan: What may be drawn.
         source: Where the noise comes from.
+        before_first: Is called before the first draw of this process, and told whether an earlier one has drawn
+            already (`resume`). If it raises, nothing is drawn.
     """
 
-    def __init__(self, plan: Plan, source: NoiseSource) -> None:
+    def __init__(self, plan: Plan, source: NoiseSource, before_first: Callable[[bool], None] | None = None) -> None:
         self.plan = plan
         self.stages = Stages()
         self._source = source
+        self._before_first = before_first
         self._used = {mechanism.name: 0 for mechanism in plan.all_mechanisms}
 
     @classmethod
@@ -200,7 +252,7 @@ class Ledger:
 
         Args:
             name: The planned mechanism, a `ClippedTraining`.
-            sums: Exact sums in float64 (`execution.clipping`), one tensor for each parameter. They may be overwritten.
+            sums: Exact sums in float64 (`execution.gradients`), one tensor for each parameter. They may be overwritten.
 
         Returns:
             The noisy sums in float32.
@@ -226,7 +278,7 @@ class Ledger:
 
         Args:
             name: The planned mechanism, a `Responses`.
-            symbols: Whole numbers from 0 to the planned number of classes - 1.
+            symbols: Whole numbers from 0 to the planned number of classes - 1; -1 for no symbol, answered uniformly.
 
         Returns:
             The responses. Keep them: there is no second draw.
@@ -251,7 +303,7 @@ class Ledger:
         return self.stages.draw(name, draw, fits).to(symbols.device)
 
     def open_responses(self, name: str) -> tuple[Responses, NoiseSource]:
-        """Count responses that the caller draws, because their symbols are too many to list (`execution.edges`)."""
+        """Count responses that the caller draws, because their symbols are too many to list (`execution.draws`)."""
         mechanism = self._book(name, Responses)
         assert isinstance(mechanism, Responses)
         return mechanism, self._source
@@ -280,6 +332,9 @@ class Ledger:
             raise InvalidInput("mechanism", name, f"is a {mechanism.type}, not a {expected.type}")
         if self._used[name] >= mechanism.uses:
             raise BudgetExceeded(f"{name}: all {mechanism.uses} planned draws have been made")
+        if self._before_first is not None:
+            self._before_first(any(self._used.values()))
+            self._before_first = None
         self._used[name] += 1
         return mechanism
 
@@ -301,3 +356,14 @@ def _counts_of(plan: Plan, used: Mapping[str, int]) -> bool:
     """Whether these can be the counts of an execution of this plan, on the branch that it follows."""
     uses = {mechanism.name: mechanism.uses for mechanism in plan.mechanisms}
     return set(used) == set(uses) and all(type(used[name]) is int and 0 <= used[name] <= uses[name] for name in uses)
+
+
+def shown_steps(count: int, description: str, show: bool | None = None, first: int = 0) -> Iterator[int]:
+    """The numbers from `first` to count - 1, with a progress bar if `show` (None: if stderr is a terminal)."""
+    if show is None:
+        show = sys.stderr.isatty()
+    left = range(first, count)
+    if not show:
+        return iter(left)
+    bar = track(left, description, total=count, completed=first, console=Console(stderr=True), transient=True)
+    return iter(bar)

@@ -51,8 +51,8 @@ class _Product(torch.autograd.Function):
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """rows @ matrix with gradients for both."""
-    found: torch.Tensor = _Product.apply(rows, matrix)
-    return found
+    result: torch.Tensor = _Product.apply(rows, matrix)
+    return result
 
 
 class Linear(nn.Linear):
@@ -77,24 +77,24 @@ class _Selu(torch.autograd.Function):
         long = _divisible(count, wide)
         if (long, wide) != (count, columns):
             padded = functional.pad(rows, (0, wide - columns, 0, long - count))
-            found = functional.selu(padded)[:count, :columns].contiguous()
+            result = functional.selu(padded)[:count, :columns].contiguous()
         else:
-            found = functional.selu(rows)
-        ctx.save_for_backward(found)
-        return found
+            result = functional.selu(rows)
+        ctx.save_for_backward(result)
+        return result
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
         """From the result, without an exponential: for x <= 0, scale * alpha * e^x is result + scale * alpha."""
-        (found,) = ctx.saved_tensors
-        slopes: torch.Tensor = torch.ops.aten.elu_backward(gradients[0], _ALPHA, _SCALE, 1, True, found)
+        (result,) = ctx.saved_tensors
+        slopes: torch.Tensor = torch.ops.aten.elu_backward(gradients[0], _ALPHA, _SCALE, 1, True, result)
         return slopes
 
 
 def selu(rows: torch.Tensor) -> torch.Tensor:
     """`torch.nn.functional.selu`, row by row: rows are padded so that there is no remainder."""
-    found: torch.Tensor = _Selu.apply(rows)
-    return found
+    result: torch.Tensor = _Selu.apply(rows)
+    return result
 
 
 def _divisible(count: int, width: int) -> int:

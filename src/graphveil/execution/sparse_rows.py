@@ -75,7 +75,7 @@ class SparseRows(ABC):
 
     @abstractmethod
     def column_largest(self) -> torch.Tensor:
-        """The largest size in each column; nothing where columns are divided, and all entries 1."""
+        """The largest size in each column. Empty where columns are divided among processes: all entries are 1 there."""
 
     @abstractmethod
     def rounded_to_nearest(self, shifts: torch.Tensor) -> SparseRows:
@@ -287,10 +287,12 @@ class _Product(torch.autograd.Function):
 class SparseLinear(nn.Module):
     """rows @ weight + bias for `SparseRows`; the weight has one row for each input, as the paper's W.
 
-    With `exact`, the training keeps the weight on a lattice, and products do not round.
+    With `exact`, the training keeps the weight on a lattice, and products do not round. `divided` says whether this
+    process has some of the weight's rows, and other processes have the others.
     """
 
     exact = False
+    divided = False
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

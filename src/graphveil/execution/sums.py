@@ -19,9 +19,9 @@ import torch
 
 Result = TypeVar("Result")
 
-# The least number of products to add for a further thread; to wake it takes as long as a tenth of them.
+# A further thread is used for each so many products. Starting it takes as long as a tenth of them.
 _WORTH_A_THREAD = 16_000_000
-# To read a number from memory and to do little with it takes as long as so many products.
+# Reading a number from memory takes as long as so many products.
 _READING = 8
 # Rows that torch multiplies at a time in float64, and rows that `sums.c` does.
 _ROWS_AT_ONCE, _BLOCK = 2**11, 64
@@ -58,8 +58,8 @@ class Factor:
             return self.rows if out is None else out.copy_(self.rows)
         library = _library_for(self.rows)
         if library is None:
-            found = self._rounded_by_torch()
-            return found if out is None else out.copy_(found)
+            rounded = self._rounded_by_torch()
+            return rounded if out is None else out.copy_(rounded)
         given = _CFactor.of(self)
         out = torch.empty(self.rows.shape) if out is None else out
         assert out.is_contiguous()
@@ -245,7 +245,7 @@ def _by_library(
 
 
 def _cuts(rows: torch.Tensor, products: int = _READING) -> list[int]:
-    """As many rows for each thread that is worth waking, if each of their numbers takes so many products."""
+    """Where to divide rows among threads; `products` is the work for each number, in products."""
     threads = _threads(rows.numel() * products)
     return [len(rows) * part // threads for part in range(threads + 1)]
 
@@ -256,16 +256,16 @@ def _threads(products: int) -> int:
 
 def _together(work: Callable[[int, int], Result], cuts: Sequence[int]) -> list[Result]:
     """The results of `work` on each piece between two cuts, on several threads; the first piece on this one."""
-    helping = [_helpers(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
+    futures = [_pool(len(cuts) - 2).submit(work, *piece) for piece in pairwise(cuts[1:])]
     try:
         first = work(cuts[0], cuts[1])
     finally:
-        others = [helper.result() for helper in helping]
+        others = [future.result() for future in futures]
     return [first, *others]
 
 
 @cache
-def _helpers(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "graphveil sums")
 
 

@@ -1,4 +1,4 @@
-"""Executes runs: a single one, or many in this process, in several processes, or on a cluster."""
+"""Executes runs: their graphs, a single run, and many runs in this process, in several processes, or on a cluster."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import warnings
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,17 +23,115 @@ from joblib import Parallel, delayed, parallel_config  # type: ignore[import-unt
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.evaluation.peak_memory import forget_peak, peak_memory_mb
-from graphveil.evaluation.scores import Scores, scores
-from graphveil.experiments.graphs import load
-from graphveil.experiments.spec import Run
-from graphveil.graph import Graph
+from graphveil.experiments.spec import GraphRef, Run, Spec
+from graphveil.graph import Graph, load_dataset, read_graph
+from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files
+from graphveil.graph.io import is_path
+from graphveil.job import forget_peak, peak_memory_mb
 from graphveil.methods import method_class
-from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import library_versions
 from graphveil.privacy.facts import paper_delta
 from graphveil.privacy.levels import Edge
 from graphveil.provenance import code_digest
+
+
+def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:
+    """The experiment on the graphs that a user names.
+
+    Args:
+        spec: The experiment.
+        names: Graphs of the experiment, datasets, or files.
+        root: The folder of raw datasets.
+
+    Returns:
+        The experiment with these graphs.
+
+    Raises:
+        InvalidInput: If there is no such graph.
+        MissingData: If the raw files of a dataset are missing.
+    """
+    own = {graph.name: graph for graph in spec.graphs}
+    graphs = [own[name] if name in own else named_graph(name) for name in names]
+    for graph in graphs:
+        require_files(graph, root)
+    return replace(spec, graphs=tuple(dict.fromkeys(graphs)))
+
+
+def named_graph(word: str, folder: Path = Path()) -> GraphRef:
+    """A file or folder, relative to `folder`, or a dataset."""
+    if is_path(word, folder):
+        return file_graph(folder / word)
+    return GraphRef(canonical_name(word))
+
+
+def file_graph(path: Path, name: str | None = None, directed: bool | None = None) -> GraphRef:
+    """A user's own graph, named after its file unless it has another name."""
+    if not path.exists():
+        raise InvalidInput("graph", str(path), "there is no such file or folder")
+    return GraphRef(name or path.stem, str(path.resolve()), directed, content_digest(path))
+
+
+def graphs_at_hand(spec: Spec, root: str | None) -> tuple[Spec, list[str]]:
+    """The experiment on those of its graphs whose files are there.
+
+    Args:
+        spec: The experiment.
+        root: The folder of raw datasets.
+
+    Returns:
+        The experiment with the graphs that are there, stand-ins included, and a sentence about each other graph.
+    """
+    kept, notes = list[GraphRef](), list[str]()
+    for graph in spec.graphs:
+        try:
+            require_files(graph, root)
+            kept.append(graph)
+        except MissingData as error:
+            notes.append(f"left out, {error}")
+            substitute = spec.stand_ins.get(graph.name)
+            if substitute is None:
+                continue
+            try:
+                require_files(GraphRef(substitute), root)
+            except MissingData:
+                continue
+            notes[-1] = f"{graph.name} is not at hand: {substitute} stands in under its own name"
+            kept.append(GraphRef(substitute))
+    return replace(spec, graphs=tuple(dict.fromkeys(kept))), notes
+
+
+def require_files(graph: GraphRef, root: str | None) -> None:
+    """Raise `MissingData` if a dataset's raw files are not there."""
+    name = graph.name
+    if graph.path is None and not name.startswith("csbm"):
+        find_raw_files(name, SOURCES[name], root, False)
+
+
+def load_graph(graph: GraphRef, seed: int, root: str | None) -> Graph:
+    """The graph with the random split of this seed; a file that has its own split keeps it."""
+    loaded = _loaded(graph, root)
+    return loaded if graph.path is not None and loaded.has_split else loaded.with_split(seed)
+
+
+# Runs are ordered by seed and graph, so two graphs at a time are enough.
+@lru_cache(maxsize=2)
+def _loaded(graph: GraphRef, root: str | None) -> Graph:
+    if graph.path is not None:
+        return read_graph(graph.path, directed=graph.directed, seed=None, name=graph.name)
+    return load_dataset(graph.name, root)
+
+
+def content_digest(path: Path) -> str:
+    """A digest of a file, or of the names and bytes of all files in a folder."""
+    digest = hashlib.blake2b(digest_size=16)
+    files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
+    for file in files:
+        digest.update(f"{file.relative_to(path)}\0{file.stat().st_size}\0".encode())
+        with file.open("rb") as opened:
+            while block := opened.read(2**20):
+                digest.update(block)
+    return digest.hexdigest()
+
 
 BACKENDS = ("loky", "ray")
 # Jobs, or threads of one job; more than any machine has cores.
@@ -85,7 +185,7 @@ def method_seed(split_seed: int) -> int:
 
 
 def _measure(run: Run, root: str | None) -> dict[str, Any]:
-    graph = load(run.graph, run.seed, root)
+    graph = load_graph(run.graph, run.seed, root)
     delta, edges = _delta(run, graph)
     model = method_class(run.method)(
         level=run.level,
@@ -99,13 +199,14 @@ def _measure(run: Run, root: str | None) -> dict[str, Any]:
     start = time.perf_counter()
     model.fit(graph)
     seconds = time.perf_counter() - start
-    test, val = (_scores(model, graph, mask) for mask in (graph.test_mask, graph.val_mask))
+    test, val = (model.evaluate(mask) for mask in (graph.test_mask, graph.val_mask))
+    scores = dict[str, float | None]() if test is None else test.scores()
     return {
         "status": "done",
-        "test_accuracy": None if test is None else test.accuracy,
+        "test_accuracy": scores.pop("accuracy", None),
         "val_accuracy": None if val is None else val.accuracy,
-        "macro_f1": None if test is None else test.macro_f1,
-        "class_f1": None if test is None else list(test.class_f1),
+        **scores,
+        "class_f1": None if test is None else [None if each is None else each.f1 for each in test.by_class],
         # Equal digests mean that all probabilities are equal to the last bit.
         "probabilities": hashlib.sha256(model.predict_proba().tobytes()).hexdigest()[:16],
         "seconds": round(seconds, 3),
@@ -123,10 +224,6 @@ def _delta(run: Run, graph: Graph) -> tuple[float | str, int | None]:
         return run.delta, None
     delta = paper_delta(run.level, int(graph.train_mask.sum()), graph.num_edges)
     return delta, graph.num_edges if isinstance(run.level, Edge) else None
-
-
-def _scores(model: NodeClassifier, graph: Graph, mask: torch.Tensor) -> Scores | None:
-    return scores(graph.labels[mask].numpy(), model.predict(mask), graph.num_classes)
 
 
 def outcomes(runs: Sequence[Run], root: str | None, *, jobs: int, threads: int, backend: str = "loky") -> Records:

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Setting, Spec
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
+from graphveil.privacy.levels import NODE_UNITS, Edge, KNeighbor, Level, Node, Public, is_zero_out
 
 MAX_DEGREE = 100
 PAPER_GRAPHS = ("squirrel", "chameleon", "facebook", "pubmed", "computers", "cora", "photo")
@@ -27,9 +27,9 @@ _N_K = (KNeighbor(1), KNeighbor(5), KNeighbor(25))
 _CAPPED = {"cap_degrees": True}
 # The paper's own embedding; the library's default is another one.
 _TRAINED = {"table": "trained"}
-# GAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
+# GAP, ProGAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
 _PROMISED: dict[str, Mapping[str, Any]] = {
-    method: {"max_degree": MAX_DEGREE, "cap_degrees": True} for method in ("gap", "dp-sage")
+    method: {"max_degree": MAX_DEGREE, "cap_degrees": True} for method in ("gap", "progap", "dp-sage")
 }
 
 
@@ -130,7 +130,24 @@ FIGURE_D = Spec(
     axis="phi",
 )
 
-SPECS = {spec.name: spec for spec in (TABLE_2, FIGURE_A, FIGURE_B, FIGURE_C, FIGURE_D)}
+# Every method at every level, and in both units: `graphveil bench field`.
+_READERS = ("auto", "gap", "progap", "dp-sage", "mlp")
+FIELD = Spec(
+    name="field",
+    title="The field: test accuracy (%) by level, unit, method and graph",
+    graphs=_graphs(*PAPER_GRAPHS),
+    settings=(
+        _setting((Edge(),), (1.0,), ("auto", "gap", "progap", "randedge", "mlp")),
+        *(
+            _setting(tuple(KNeighbor(k, unit=unit) for k in (1, 5, 25)), (16.0,), _READERS, method_options=_PROMISED)
+            for unit in NODE_UNITS
+        ),
+        *(_setting((Node(MAX_DEGREE, unit=unit),), (8.0, 16.0), _READERS, options=_CAPPED) for unit in NODE_UNITS),
+    ),
+    stand_ins=STAND_INS,
+)
+
+SPECS = {spec.name: spec for spec in (TABLE_2, FIGURE_A, FIGURE_B, FIGURE_C, FIGURE_D, FIELD)}
 
 
 def builtin_spec(name: str) -> Spec:
@@ -235,7 +252,7 @@ def _row(level: Level) -> str | None:
         return "none"
     if isinstance(level, Edge):
         return "edge"
-    if not level.attributes:
+    if not level.attributes or is_zero_out(level):
         return None
     if isinstance(level, KNeighbor):
         return f"N_{level.k}"

@@ -9,22 +9,61 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from graphveil.errors import InvalidInput
-from graphveil.evaluation.intervals import Interval, bootstrap
 from graphveil.experiments.paper import Figure, paper_figure
 from graphveil.experiments.spec import Axis, level_label
 from graphveil.privacy.levels import KNeighbor, Level, level_from_dict
-from graphveil.storage.journal import read_journal
+from graphveil.storage.files import read_journal
 
 RUNS, CALLS = "runs.jsonl", "calls.jsonl"
+_RESAMPLES = 10_000
+
+
+@dataclass(frozen=True)
+class Interval:
+    """The mean, and where 95 % of the means of resampled seeds lie; `half_width` is what stands after ±."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def half_width(self) -> float:
+        return (self.high - self.low) / 2
+
+
+def bootstrap(values: Sequence[float], level: float = 0.95) -> Interval:
+    """The percentile bootstrap of the mean, as in the paper; always the same for the same values.
+
+    >>> bootstrap([0.5]).half_width
+    0.0
+    """
+    return _bootstrap(tuple(values), level)
+
+
+# A report asks for the same cells as a table, as a curve and as a line of its list.
+@lru_cache(maxsize=4096)
+def _bootstrap(values: tuple[float, ...], level: float) -> Interval:
+    data = np.asarray(values, dtype=np.float64)
+    low, high = np.quantile(data[_drawn(len(data))].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(data.mean()), float(low), float(high), len(data))
+
+
+@lru_cache(maxsize=4)
+def _drawn(count: int) -> np.ndarray:
+    return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Test accuracy in percent.
+    """A score on test nodes, in percent.
 
     Args:
         interval: Its mean and interval over seeds.
@@ -88,7 +127,7 @@ class _Result:
     block: str
     method: str
     column: str
-    accuracy: float
+    score: float
     paper: Figure | None
 
 
@@ -113,8 +152,13 @@ class Results:
         return str(self.calls[-1]["title"])
 
     @property
+    def metric(self) -> str:
+        """The score that is compared."""
+        return str(self.calls[-1].get("metric", "accuracy"))
+
+    @property
     def tables(self) -> list[Table]:
-        return make_tables(self.records, self.calls[-1]["axis"])
+        return make_tables(self.records, self.calls[-1]["axis"], self.metric)
 
     @property
     def failed(self) -> list[Mapping[str, Any]]:
@@ -147,18 +191,25 @@ def read_results(folder: str | Path) -> list[Results]:
     return experiments
 
 
-def make_tables(records: Iterable[Mapping[str, Any]], axis: Axis) -> list[Table]:
+def score_in(record: Mapping[str, Any], metric: str) -> float | None:
+    """A score of a finished run; None where it is not defined, or was not computed when the run was made."""
+    value: float | None = record.get("test_accuracy" if metric == "accuracy" else metric)
+    return value
+
+
+def make_tables(records: Iterable[Mapping[str, Any]], axis: Axis, metric: str = "accuracy") -> list[Table]:
     """The tables of one experiment.
 
     Args:
-        records: Records of runs. Failed runs, and runs without test nodes, are left out.
+        records: Records of runs. Failed runs, and runs without this score, are left out.
         axis: What the columns are.
+        metric: The score.
 
     Returns:
         The tables.
     """
-    kept = [r for r in records if r["status"] == "done" and r["test_accuracy"] is not None]
-    results = placed_results(kept, axis)
+    kept = [r for r in records if r["status"] == "done" and score_in(r, metric) is not None]
+    results = placed_results(kept, axis, metric)
     titles = dict.fromkeys(result.table for result in results)
     return [_table(title, axis, [result for result in results if result.table == title]) for title in titles]
 
@@ -169,7 +220,7 @@ def _table(title: str, axis: Axis, results: Sequence[_Result]) -> Table:
     for result in results:
         groups[result.block, result.method, result.column].append(result)
     for (block, method, column), members in groups.items():
-        interval = bootstrap([100 * member.accuracy for member in members])
+        interval = bootstrap([100 * member.score for member in members])
         cells[block, method][column] = Cell(interval, paper=members[0].paper)
     columns = tuple(dict.fromkeys(result.column for result in results))
     blocks = dict.fromkeys(block for block, _ in cells)
@@ -195,14 +246,14 @@ def _mark(rows: list[dict[str, Cell]], column: str) -> None:
         row[column] = replace(row[column], best=is_best, close=not is_best and mean >= best.mean - best.half_width)
 
 
-def placed_results(records: Sequence[Mapping[str, Any]], axis: Axis) -> list[_Result]:
-    """For each finished run, in the same order, the table, row and column it belongs to."""
+def placed_results(records: Sequence[Mapping[str, Any]], axis: Axis, metric: str = "accuracy") -> list[_Result]:
+    """For each finished run, in the same order, the table, row and column it belongs to, and its score."""
     graph_names = _labels((r["run"]["graph"] for r in records), lambda graph: graph["name"], "content")
     method_names = _method_names(records)
-    return [_place(record, axis, graph_names, method_names[record["key"]]) for record in records]
+    return [_place(record, axis, metric, graph_names, method_names[record["key"]]) for record in records]
 
 
-def _place(record: Mapping[str, Any], axis: Axis, graph_names: Mapping[str, str], method: str) -> _Result:
+def _place(record: Mapping[str, Any], axis: Axis, metric: str, graph_names: Mapping[str, str], method: str) -> _Result:
     run = record["run"]
     level, epsilon = level_from_dict(run["level"]), run["epsilon"]
     graph = graph_names[_text(run["graph"])]
@@ -217,8 +268,9 @@ def _place(record: Mapping[str, Any], axis: Axis, graph_names: Mapping[str, str]
             block, column = f"{_any_k(level)}{budget}", str(level.k)
     elif axis == "phi":
         column = graph.removeprefix("csbm:")
-    paper = paper_figure(level, epsilon, run["method"], run["graph"]["name"])
-    return _Result(table, block, method, column, record["test_accuracy"], paper)
+    # The paper has accuracies only.
+    paper = paper_figure(level, epsilon, run["method"], run["graph"]["name"]) if metric == "accuracy" else None
+    return _Result(table, block, method, column, score_in(record, metric) or 0.0, paper)
 
 
 def _any_k(level: KNeighbor) -> str:

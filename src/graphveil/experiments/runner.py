@@ -22,7 +22,7 @@ from graphveil.experiments.results import CALLS, RUNS
 from graphveil.experiments.spec import Run, Spec
 from graphveil.experiments.summary import duration
 from graphveil.provenance import code_digest
-from graphveil.storage.journal import Journal
+from graphveil.storage.files import Journal
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ def _note_call(spec: Spec, runs: Sequence[Run], out: Path, command: str, jobs: i
                 "spec": spec.name,
                 "title": spec.title,
                 "axis": spec.axis,
+                "metric": spec.metric,
                 "command": command,
                 "jobs": jobs,
                 "threads": threads,

@@ -17,10 +17,23 @@ from typing import Any, Literal
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
+from graphveil.evaluation import METRICS
 from graphveil.methods.registry import method_class, method_named
 from graphveil.methods.spending import Settings, spending_of
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, Unit, level_name, level_to_dict, with_unit
+from graphveil.privacy.levels import (
+    Edge,
+    KNeighbor,
+    Level,
+    Node,
+    NodeUnit,
+    Public,
+    Unit,
+    is_zero_out,
+    level_name,
+    level_to_dict,
+    with_unit,
+)
 
 # The columns of a table: the graphs, or the parameter that a figure varies.
 Axis = Literal["graph", "epsilon", "k", "phi"]
@@ -141,6 +154,7 @@ class Spec:
         settings: The settings; all graphs are run in all of them.
         seeds: The seeds of the random splits.
         axis: What the columns of its table are.
+        metric: The score that its table shows and compares.
         stand_ins: By a graph's name, the graph to use where its files are missing.
     """
 
@@ -150,6 +164,7 @@ class Spec:
     settings: tuple[Setting, ...]
     seeds: tuple[int, ...] = tuple(range(10))
     axis: Axis = "graph"
+    metric: str = "accuracy"
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     def runs(self) -> tuple[Run, ...]:
@@ -169,7 +184,8 @@ class Spec:
         methods: Sequence[str] | None = None,
         levels: Sequence[str] | None = None,
         seeds: int | None = None,
-        unit: Unit | None = None,
+        unit: Unit | NodeUnit | None = None,
+        metric: str | None = None,
     ) -> Spec:
         """A part of this experiment; None leaves a field as it is.
 
@@ -177,7 +193,8 @@ class Spec:
             methods: Only these methods.
             levels: Only these levels: none, edge, k-neighbor, node, or N_5 for one k.
             seeds: The number of seeds.
-            unit: The unit of edge levels.
+            unit: The unit of edge levels (undirected, directed), or of the others (replace, zero-out).
+            metric: The score that is compared.
 
         Returns:
             The narrower experiment.
@@ -187,12 +204,13 @@ class Spec:
         """
         settings: Iterable[Setting] = self.settings
         if unit is not None:
-            settings = [_with_unit(setting, Edge(unit)) for setting in settings]
+            settings = [_with_unit(setting, unit) for setting in settings]
         if levels is not None:
             settings = _with_levels(settings, levels)
         if methods is not None:
             settings = _with_methods(settings, methods)
-        return replace(self, settings=tuple(settings), seeds=self._first_seeds(seeds))
+        score = self.metric if metric is None else check_metric(metric)
+        return replace(self, settings=tuple(settings), seeds=self._first_seeds(seeds), metric=score)
 
     def _first_seeds(self, count: int | None) -> tuple[int, ...]:
         if count is None:
@@ -203,6 +221,13 @@ class Spec:
         if self.seeds != tuple(range(len(self.seeds))):
             raise InvalidInput("seeds", count, f"this experiment lists {len(self.seeds)} seeds of its own")
         return tuple(range(count))
+
+
+def check_metric(metric: str) -> str:
+    """Refuse a score that runs do not record."""
+    if metric not in METRICS:
+        raise InvalidInput("metric", metric, f"must be one of {', '.join(METRICS)}")
+    return metric
 
 
 def level_label(level: Level) -> str:
@@ -218,6 +243,8 @@ def level_label(level: Level) -> str:
         details.append(f"D = {level.max_degree}")
     if isinstance(level, KNeighbor | Node) and not level.attributes:
         details.append("public attributes")
+    if is_zero_out(level):
+        details.append("zero-out")
     return _short(level) + (f" ({', '.join(details)})" if details else "")
 
 
@@ -228,8 +255,13 @@ def _runs(graph: GraphRef, setting: Setting, seed: int) -> Iterable[Run]:
                 yield Run(graph, method, level, epsilon, setting.delta, seed, setting.options_of(method))
 
 
-def _with_unit(setting: Setting, edge: Edge) -> Setting:
-    return replace(setting, levels=tuple(edge if isinstance(level, Edge) else level for level in setting.levels))
+def _with_unit(setting: Setting, unit: Unit | NodeUnit) -> Setting:
+    def changed(level: Level) -> Level:
+        if isinstance(level, KNeighbor | Node) and (unit == "replace" or unit == "zero-out"):
+            return replace(level, unit=unit)
+        return Edge(unit) if isinstance(level, Edge) and (unit == "undirected" or unit == "directed") else level
+
+    return replace(setting, levels=tuple(map(changed, setting.levels)))
 
 
 def _with_levels(settings: Iterable[Setting], words: Sequence[str]) -> list[Setting]:

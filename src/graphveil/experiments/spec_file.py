@@ -5,6 +5,7 @@
     graphs = ["cora", "mine.npz", { path = "tables", name = "ours", directed = true }]
     seeds = 5                                # 0 .. 4; or a list of seeds
     axis = "graph"                           # the columns of the summary: graph, epsilon, k or phi
+    metric = "average_precision"             # what is compared; default: "accuracy"
 
     [options]                                # for every method; see `graphveil train --help`
     steps = 50
@@ -17,8 +18,9 @@
     delta = 1e-5                             # default: "auto"; or "paper", the paper's rule, for public graphs
     options.gap = { max_degree = 100, cap_degrees = true }
 
-Levels `node` and `edge` take `max_degree` and `unit`; `attributes = false` declares features and labels public. Paths
-are relative to the file. Every mistake is reported with its line.
+Level `node` takes `max_degree`; `unit` is undirected or directed at level `edge`, replace or zero-out at the others;
+`attributes = false` declares features and labels public. Paths are relative to the file. Every mistake is reported with
+its line.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.experiments.graphs import file_graph, named_graph
+from graphveil.experiments.execution import file_graph, named_graph
 from graphveil.experiments.spec import (
     AXES,
     MOST_SEEDS,
@@ -42,6 +44,7 @@ from graphveil.experiments.spec import (
     Setting,
     Spec,
     check_method,
+    check_metric,
     check_option,
 )
 from graphveil.methods import method_class
@@ -54,7 +57,7 @@ _HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 _PART = re.compile(r"""[\w-]+|"[^"]*"|'[^']*'""")
 
-_TOP = ("name", "title", "graphs", "seeds", "axis", "options", "settings")
+_TOP = ("name", "title", "graphs", "seeds", "axis", "metric", "options", "settings")
 _SETTING = ("level", "k", "max_degree", "unit", "attributes", "epsilon", "delta", "methods", "options")
 _GRAPH = ("path", "name", "directed")
 
@@ -84,6 +87,9 @@ def read_spec(path: str | Path) -> Spec:
     with document.at("axis"):
         if axis not in AXES:
             raise InvalidInput("axis", axis, f"must be one of {', '.join(AXES)}")
+    metric = _text(document, "metric", "accuracy")
+    with document.at("metric"):
+        check_metric(metric)
     return Spec(
         name=name,
         title=_text(document, "title", name),
@@ -91,6 +97,7 @@ def read_spec(path: str | Path) -> Spec:
         settings=tuple(_setting(document, ("settings", index), table, shared) for index, table in enumerate(tables)),
         seeds=_seeds(document),
         axis=axis,
+        metric=metric,
     )
 
 

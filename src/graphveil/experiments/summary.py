@@ -15,9 +15,9 @@ from rich.table import Table as RichTable
 from graphveil.experiments.results import Cell, Results, Table, read_results
 from graphveil.storage.files import replace_file, unwritable
 
-NOTES = (
-    "Mean test accuracy in percent ± half the 95 % bootstrap interval over seeds (splits), with the number of seeds. "
-    "Bold: the best of its level; underlined: within the best one's interval; small: the paper's own figure.",
+_NOTES = (
+    "Mean {score} on test nodes in percent ± half the 95 % bootstrap interval over seeds (splits), with the number of "
+    "seeds. Bold: the best of its level; underlined: within the best one's interval; small: the paper's own figure.",
     "Edge: unless a unit is named, one connection on undirected graphs (both stored entries) and one link on directed "
     "graphs. The paper's edge rows count one stored entry on every graph.",
     'delta, unless given as a number: "paper" is 10 to the minus number of digits of the training nodes, at edge level '
@@ -64,12 +64,23 @@ def markdown_table(results: Results) -> str:
         if table.title:
             parts.append(f"### {escaped(table.title)}")
         parts.append(_markdown_table(table))
-    lines = (*NOTES, *run_counts(results), *settings_text(results.records))
+    lines = (*notes(results), *run_counts(results), *settings_text(results.records))
     parts.append("\n".join(f"- {escaped(line)}" for line in lines))
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     if commands:
         parts.append("\n".join(["Commands:", "", *(f"    {' '.join(command.splitlines())}" for command in commands)]))
     return "\n\n".join(parts)
+
+
+def notes(results: Results) -> tuple[str, ...]:
+    """How to read the tables, and what the majority class alone would reach."""
+    said = (_NOTES[0].format(score=results.metric.replace("_", " ")), *_NOTES[1:])
+    majority: dict[str, list[float]] = {}
+    for record in results.records:
+        if record["status"] == "done" and record.get("majority_accuracy") is not None:
+            majority.setdefault(record["run"]["graph"]["name"], []).append(100 * record["majority_accuracy"])
+    shares = ", ".join(f"{graph} {sum(values) / len(values):.2f}" for graph, values in majority.items())
+    return (*said, f"Accuracy of the majority class alone: {shares}.") if majority else said
 
 
 def _markdown_table(table: Table) -> str:

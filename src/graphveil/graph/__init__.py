@@ -1,12 +1,13 @@
 """Graphs: reading and writing, benchmark datasets, splits, the degree cap, statistics."""
 
-from graphveil.graph.adjacency import cap_degree
+from graphveil.graph.adjacency import cap_degree, column_sums
 from graphveil.graph.datasets import csbm, dataset_names, load_dataset
-from graphveil.graph.graph import Direction, Graph, GraphView
+from graphveil.graph.graph import Direction, Graph
 from graphveil.graph.io import read_graph, write_graph
 from graphveil.graph.report import ReadReport
 from graphveil.graph.splits import random_split
 from graphveil.graph.statistics import statistics
+from graphveil.graph.view import GraphView
 
 __all__ = [
     "Direction",
@@ -14,6 +15,7 @@ __all__ = [
     "GraphView",
     "ReadReport",
     "cap_degree",
+    "column_sums",
     "csbm",
     "dataset_names",
     "load_dataset",

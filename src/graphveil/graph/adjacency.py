@@ -1,8 +1,8 @@
 """The adjacency matrix: from lists of edges to one canonical CSR form, its checks, and the degree cap.
 
-The matrix has entries 0 and 1 and an empty diagonal. The privacy analysis rests on both: a duplicate edge would double
-the sensitivity of `A W`, and a self-loop would make a node read itself, which the analysis excludes. So neither is
-repaired unless the caller asks.
+The matrix has entries 0 and 1, or weights between them (`graphveil.graph.links`), and an empty diagonal. The privacy
+analysis rests on both: a duplicate edge would double the sensitivity of `A W`, and a self-loop would make a node read
+itself, which the analysis excludes. So neither is repaired unless the caller asks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,15 @@ import torch
 
 from graphveil.errors import InvalidInput
 
-DUPLICATE = "the edge {source} -> {target} is listed more than once; drop_duplicates=True keeps one"
+DUPLICATE = "the edge {source} -> {target} is listed more than once; merge_duplicates=True makes one of them"
 SELF_LOOP = "node {node} has an edge to itself; drop_self_loops=True removes such edges"
 ONE_WAY = (
     "the edge {source} -> {target} has no way back, but the graph is declared undirected; "
     "declare directed=True, or symmetrize=True adds the missing entries"
+)
+TWO_WEIGHTS = (
+    "the edge {source} -> {target} has another weight than its way back, but the graph is declared undirected; "
+    "declare directed=True, or merge_duplicates=True with symmetrize=True adds the two"
 )
 
 
@@ -31,34 +35,57 @@ class Repairs:
 
     Args:
         drop_self_loops: Remove edges from a node to itself.
-        drop_duplicates: Keep one of equal edges.
+        merge_duplicates: Make one of equal edges; where edges have weights, these are added.
         symmetrize: Add the reverse of every edge.
     """
 
     drop_self_loops: bool = False
-    drop_duplicates: bool = False
+    merge_duplicates: bool = False
     symmetrize: bool = False
 
 
-def csr_from_edges(edge_index: Any, num_nodes: int, repairs: Repairs) -> tuple[np.ndarray, np.ndarray]:
-    """`(indptr, indices)` of the edges `edge_index[0] -> edge_index[1]`, targets sorted within each row."""
+def csr_from_edges(
+    edge_index: Any, num_nodes: int, repairs: Repairs, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`(indptr, indices, data)` of the edges `edge_index[0] -> edge_index[1]`, targets sorted within each row.
+
+    `data` has the edges' weights, added up where edges are merged. Without weights every listed edge counts 1.
+    """
     source, target = _edge_ends(edge_index, num_nodes)
+    given = np.ones(len(source), dtype=np.int32) if weights is None else weights
     loops = source == target
     if loops.any():
         if not repairs.drop_self_loops:
             node = int(source[loops][0])
             raise InvalidInput("edge_index", (node, node), SELF_LOOP.format(node=node))
-        source, target = source[~loops], target[~loops]
-    # scipy sums entries at the same place: a count above 1 is a duplicate. int32 cannot overflow here.
-    ones = np.ones(len(source), dtype=np.int32)
-    A = sp.coo_array((ones, (source, target)), shape=(num_nodes, num_nodes)).tocsr()
-    if A.nnz < len(source) and not repairs.drop_duplicates:
-        at = int(np.argmax(A.data > 1))
-        i, j = row_of(A.indptr, at), int(A.indices[at])
+        source, target, given = source[~loops], target[~loops], given[~loops]
+    # scipy adds entries at the same place: fewer entries than edges means duplicates.
+    A = sp.coo_array((given, (source, target)), shape=(num_nodes, num_nodes)).tocsr()
+    if A.nnz < len(source) and not repairs.merge_duplicates:
+        i, j = _first_duplicate(source, target, num_nodes)
         raise InvalidInput("edge_index", (i, j), DUPLICATE.format(source=i, target=j))
     if repairs.symmetrize:
-        A = A + A.T.tocsr()
-    return A.indptr, A.indices
+        back = A.T.tocsr()
+        A = A + back if weights is None or repairs.merge_duplicates else _in_both_directions(A, back)
+    return A.indptr, A.indices, A.data
+
+
+def _in_both_directions(A: sp.csr_array, back: sp.csr_array) -> sp.csr_array:
+    """The entries of both; where both have one it must be the same."""
+    both = A.maximum(back)
+    other = A.sign().multiply(back.sign()).multiply(A - back).tocoo()
+    if other.nnz and other.data.any():
+        at = int(np.argmax(other.data != 0))
+        i, j = (int(end[at]) for end in other.coords)
+        raise InvalidInput("edge_weight", (i, j), TWO_WEIGHTS.format(source=i, target=j))
+    return both
+
+
+def _first_duplicate(source: np.ndarray, target: np.ndarray, num_nodes: int) -> tuple[int, int]:
+    ones = np.ones(len(source), dtype=np.int32)
+    counts = sp.coo_array((ones, (source, target)), shape=(num_nodes, num_nodes)).tocsr()
+    at = int(np.argmax(counts.data > 1))
+    return row_of(counts.indptr, at), int(counts.indices[at])
 
 
 def edges_from_csr(indptr: Any, indices: Any) -> np.ndarray:
@@ -67,8 +94,13 @@ def edges_from_csr(indptr: Any, indices: Any) -> np.ndarray:
     return np.stack([np.repeat(np.arange(len(indptr) - 1, dtype=indices.dtype), np.diff(indptr)), indices])
 
 
-def canonical_csr(indptr: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Check a CSR pattern once and return it with sorted rows, read-only, in the smallest index type that fits."""
+def canonical_csr(
+    indptr: Any, indices: Any, weights: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Check a CSR pattern once and return it with sorted rows, read-only, in the smallest index type that fits.
+
+    `weights` are those of the entries, which are sorted with them; None: there are none.
+    """
     indptr, indices = _csr_arrays(indptr, indices)
     n, stored = len(indptr) - 1, len(indices)
     if stored and (indices.min() < 0 or indices.max() >= n):
@@ -85,28 +117,32 @@ def canonical_csr(indptr: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
         raise InvalidInput("indices", (node, node), SELF_LOOP.format(node=node))
     same_row = rows[1:] == rows[:-1]
     if np.any(same_row & (indices[1:] < indices[:-1])):
-        A = sp.csr_array((np.ones(stored, dtype=np.int8), indices.copy(), indptr.copy()), shape=(n, n))
+        data = np.ones(stored, dtype=np.int8) if weights is None else weights.copy()
+        A = sp.csr_array((data, indices.copy(), indptr.copy()), shape=(n, n))
         A.sort_indices()
-        indices = A.indices
+        indices, weights = A.indices, None if weights is None else A.data
     repeated = same_row & (indices[1:] == indices[:-1])
     if repeated.any():
         at = int(np.argmax(repeated))
         i, j = int(rows[at]), int(indices[at])
         raise InvalidInput("indices", (i, j), DUPLICATE.format(source=i, target=j))
-    return _read_only(indptr), _read_only(indices)
+    return _read_only(indptr), _read_only(indices), None if weights is None else _read_only(weights)
 
 
-def check_symmetric(indptr: np.ndarray, indices: np.ndarray) -> None:
-    """A graph that is declared undirected stores every edge in both directions."""
-    n = len(indptr) - 1
-    A = sp.csr_array((np.ones(len(indices), dtype=np.int8), indices, indptr), shape=(n, n))
-    back = A.T.tocsr()
-    if np.array_equal(back.indptr, indptr) and np.array_equal(back.indices, indices):
-        return
-    one_way = (A - back).tocoo()
-    at = int(np.argmax(one_way.data > 0))
-    i, j = int(one_way.coords[0][at]), int(one_way.coords[1][at])
-    raise InvalidInput("edge_index", (i, j), ONE_WAY.format(source=i, target=j))
+def check_symmetric(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> None:
+    """A graph that is declared undirected stores every edge in both directions, with one weight."""
+    ones = np.ones(len(indices), dtype=np.int8)
+    for data, why in ((ones, ONE_WAY), (weights, TWO_WEIGHTS)):
+        if data is None:
+            continue
+        A = sp.csr_array((data, indices, indptr), shape=(len(indptr) - 1, len(indptr) - 1))
+        back = A.T.tocsr()
+        if all(np.array_equal(getattr(A, part), getattr(back, part)) for part in ("indptr", "indices", "data")):
+            continue
+        differ = (A - back).tocoo()
+        at = int(np.argmax(differ.data > 0))
+        i, j = int(differ.coords[0][at]), int(differ.coords[1][at])
+        raise InvalidInput("edge_index", (i, j), why.format(source=i, target=j))
 
 
 def row_of(indptr: np.ndarray, position: int) -> int:
@@ -114,11 +150,12 @@ def row_of(indptr: np.ndarray, position: int) -> int:
     return int(np.searchsorted(indptr, position, side="right")) - 1
 
 
-def as_scipy(indptr: np.ndarray, indices: np.ndarray) -> sp.csr_array:
-    """The pattern with float32 ones, sharing the index arrays."""
+def as_scipy(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray | None = None) -> sp.csr_array:
+    """The matrix with float32 weights, by default ones, sharing the index arrays."""
     n = len(indptr) - 1
-    ones = np.broadcast_to(np.float32(1), len(indices))  # one number, however many edges there are
-    A = sp.csr_array((ones, indices, indptr), shape=(n, n), copy=False)
+    # Without weights one number, however many edges there are.
+    data = np.broadcast_to(np.float32(1), len(indices)) if weights is None else weights
+    A = sp.csr_array((data, indices, indptr), shape=(n, n), copy=False)
     A.has_sorted_indices = A.has_canonical_format = True  # established by canonical_csr; saves a scan per use
     return A
 
@@ -137,13 +174,20 @@ def as_torch(A: sp.csr_array) -> torch.Tensor:
         )
 
 
-def cap_degree(A: Any, max_degree: int, seed: int | None = None) -> sp.csr_array:
+def column_sums(A: sp.csr_array, power: int = 0) -> np.ndarray:
+    """The sum of each column's entries to this power; 0 counts them. Exact for weights on their lattice."""
+    powers = None if power == 0 else A.data.astype(np.float64) ** power
+    return np.bincount(A.indices, powers, minlength=A.shape[1])
+
+
+def cap_degree(A: Any, max_degree: int, seed: int | None = None, *, power: int = 0) -> sp.csr_array:
     """Keep at most `max_degree` entries of every column of A, chosen uniformly at random.
 
     Args:
         A: The matrix `graph.reads(...)`: row i lists the nodes that node i reads, column j the nodes that read node j.
         max_degree: The cap.
         seed: The same seed keeps the same entries. None: a new choice each time.
+        power: Where entries are weights, what is added up: 1 for weights, 2 for their squares, 0 counts entries.
 
     Returns:
         A matrix of the same shape. Columns within the cap are unchanged. Entries are dropped one by one: of a symmetric
@@ -152,8 +196,8 @@ def cap_degree(A: Any, max_degree: int, seed: int | None = None) -> sp.csr_array
     Raises:
         InvalidInput: The cap is not a positive integer.
 
-    Formal guarantee: no column of the result has more than `max_degree` entries. Nothing is promised about the raw
-    graph: removing a node makes room in other columns, so adjacency must then be defined on capped graphs
+    Formal guarantee: no column of the result has more than `max_degree` entries (weights, squares). Nothing is promised
+    about the raw graph: removing a node makes room in other columns, so adjacency must then be defined on capped graphs
     (docs/theory.md, section 2).
 
     Example:
@@ -163,19 +207,22 @@ def cap_degree(A: Any, max_degree: int, seed: int | None = None) -> sp.csr_array
     """
     if not isinstance(max_degree, (int, np.integer)) or max_degree < 1:
         raise InvalidInput("max_degree", max_degree, "must be a positive integer")
-    coo = sp.csr_array(A).tocoo()
+    A = sp.csr_array(A)
+    coo = A.tocoo()
     row, column = coo.coords
-    counts = np.bincount(column, minlength=A.shape[1])
-    crowded = np.flatnonzero((counts > max_degree)[column])  # all other entries are kept
+    sums = column_sums(A, power)
+    too_many = sums > max_degree
+    crowded = np.flatnonzero(too_many[column])  # all other entries are kept
     # Sorting by column + fraction orders each column's entries at random, in one pass. Fractions stay below 0.5, so
     # that rounding cannot move an entry into the next column.
     key = column[crowded] + 0.5 * np.random.default_rng(seed).random(len(crowded))
     order = crowded[np.argsort(key)]
-    in_crowded = np.where(counts > max_degree, counts, 0)
-    first = np.cumsum(in_crowded) - in_crowded
-    rank = np.arange(len(order)) - first[column[order]]
+    counted = coo.data[order].astype(np.float64) ** power
+    in_crowded = np.where(too_many, sums, 0)
+    before = np.cumsum(in_crowded) - in_crowded
+    reached = np.cumsum(counted) - before[column[order]]
     keep = np.ones(len(column), dtype=bool)
-    keep[order[rank >= max_degree]] = False
+    keep[order[reached > max_degree]] = False
     return sp.csr_array((coo.data[keep], (row[keep], column[keep])), shape=A.shape)
 
 

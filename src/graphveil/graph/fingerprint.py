@@ -1,10 +1,13 @@
-"""A salted digest of a graph: whether two graphs are the same, without keeping either."""
+"""A salted digest of a graph: whether two graphs are the same, without keeping either.
+
+It is made of sums over links and nodes, so that several processes with a part of the graph each make the same one.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
@@ -12,7 +15,10 @@ import numpy as np
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.graph import GraphView
+from graphveil.graph.view import GraphView
+
+# Links, or numbers of features, that are hashed at a time.
+_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -30,11 +36,22 @@ class Fingerprint:
     def of(cls, graph: GraphView, salt: str | None = None) -> Self:
         """The fingerprint of a graph; without a salt, with a new one."""
         salt = salt or secrets.token_hex(16)
-        return cls(salt, _digest(graph, salt))
+        return cls.of_sums(graph_sums(graph, salt), graph, salt)
+
+    @classmethod
+    def of_sums(cls, sums: np.ndarray, graph: GraphView, salt: str) -> Self:
+        """The fingerprint of a graph whose `graph_sums`, those of all its parts together, are these."""
+        digest = hashlib.blake2b(sums.tobytes(), key=salt.encode(), digest_size=16)
+        form = "dense" if isinstance(graph.features, torch.Tensor) else "sparse"
+        digest.update(f"{form} {graph.num_nodes} {graph.num_features}\0".encode())
+        for name, array in _undivided(graph):
+            digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return cls(salt, digest.hexdigest())
 
     def is_of(self, graph: GraphView) -> bool:
         """Whether links, features, labels, training and validation set are the same."""
-        return _digest(graph, self.salt) == self.digest
+        return type(self).of(graph, self.salt) == self
 
     def to_dict(self) -> dict[str, str]:
         return asdict(self)
@@ -49,22 +66,64 @@ class Fingerprint:
         return cls(**data)
 
 
-def _digest(graph: GraphView, salt: str) -> str:
-    digest = hashlib.blake2b(key=salt.encode(), digest_size=16)
-    for name, array in _arrays(graph):
-        digest.update(f"{name} {array.dtype} {array.shape}\0".encode())
-        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()
+def graph_sums(graph: GraphView, salt: str, first: int = 0, *, reversed_links: bool = False) -> np.ndarray:
+    """Two sums of keyed hashes of all links and nodes, modulo 2^64: those of a graph are the sums of its parts'.
+
+    Args:
+        graph: A graph, or the part of one that has the nodes from `first` on, and the links in their columns.
+        salt: The key.
+        first: The number of the first node.
+        reversed_links: Whether row and column of a link are its target and its source.
+    """
+    keys = np.frombuffer(hashlib.blake2b(salt.encode(), digest_size=64).digest(), np.uint64)
+    totals = [
+        _links(graph, key, first, reversed_links) + _rows(graph, others, first) for key, *others in (keys[:4], keys[4:])
+    ]
+    return np.array([total % 2**64 for total in totals], np.uint64)
 
 
-def _arrays(graph: GraphView) -> Iterator[tuple[str, np.ndarray]]:
-    # The types of indices are the reader's choice.
-    yield "indptr", graph.indptr.astype(np.int64, copy=False)
-    yield "indices", graph.indices.astype(np.int32 if len(graph.indptr) <= 2**31 else np.int64, copy=False)
-    if isinstance(graph.features, torch.Tensor):
-        yield "features", graph.features.numpy()
-    else:
+def _links(graph: GraphView, key: np.uint64, first: int, reversed_links: bool) -> int:
+    total = 0
+    for low in range(0, len(graph.indices), _AT_ONCE):
+        places = np.arange(low, min(low + _AT_ONCE, len(graph.indices)))
+        row = (np.searchsorted(graph.indptr, places, side="right") - 1).astype(np.uint64)
+        column = graph.indices[low : low + _AT_ONCE].astype(np.uint64) + np.uint64(first)
+        source, target = (column, row) if reversed_links else (row, column)
+        total += int(mixed(mixed(source ^ key) + target).sum(dtype=np.uint64))
+    return total
+
+
+def _rows(graph: GraphView, keys: Sequence[np.uint64], first: int) -> int:
+    """Features, labels and sets of nodes."""
+    total, columns = 0, mixed(np.arange(graph.num_features, dtype=np.uint64) ^ keys[0]) | np.uint64(1)
+    at_once = max(1, _AT_ONCE // max(1, graph.num_features))
+    for low in range(0, len(graph.labels), at_once):
+        some = slice(low, low + at_once)
+        node = np.arange(first + low, first + min(low + at_once, len(graph.labels)), dtype=np.uint64)
+        x = graph.features[some]
+        if isinstance(x, torch.Tensor):
+            hashed = np.ascontiguousarray(x.numpy()).view(np.uint32).astype(np.uint64) @ columns
+        else:
+            entries = x.data.view(np.uint32).astype(np.uint64) * columns[x.indices]
+            ends = np.concatenate([np.zeros(1, np.uint64), np.cumsum(entries, dtype=np.uint64)])
+            hashed = ends[x.indptr[1:]] - ends[x.indptr[:-1]]
+        sets = [graph.labels[some].numpy() + 1, graph.train_mask[some].numpy(), graph.val_mask[some].numpy()]
+        known = sum(each.astype(np.uint64) << np.uint64(shift) for each, shift in zip(sets, (2, 1, 0), strict=True))
+        total += int(mixed(mixed(mixed(node ^ keys[1]) + hashed) + (known ^ keys[2])).sum(dtype=np.uint64))
+    return total
+
+
+def _undivided(graph: GraphView) -> Iterator[tuple[str, np.ndarray]]:
+    """What graphs in parts do not have."""
+    if graph.weights is not None:
+        yield "weights", graph.weights
+    if graph.relations is not None:
         for part in ("data", "indices", "indptr"):
-            yield f"features.{part}", getattr(graph.features, part)
-    for name in ("labels", "train_mask", "val_mask"):
-        yield name, getattr(graph, name).numpy()
+            yield f"relations.{part}", getattr(graph.relations.stacked, part)
+
+
+def mixed(x: np.ndarray) -> np.ndarray:
+    """The finaliser of splitmix64 (Steele et al. 2014)."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

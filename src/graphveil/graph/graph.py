@@ -6,70 +6,25 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import adjacency, convert, validation
+from graphveil.graph import adjacency, links, validation
 from graphveil.graph.adjacency import Repairs
+from graphveil.graph.convert import Conversions
+from graphveil.graph.links import Relations
 from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.graph.splits import MASKS, PAPER_FRACTIONS, random_split
 
 Direction = Literal["out", "in"]
 
 
-class GraphView(Protocol):
-    """What a fit reads of a graph besides its edges: a `Graph` has it, and so has one process's part of a graph.
-
-    `indptr` and `indices` are there to tell one graph from another. Numbers of nodes and classes are those of the whole
-    graph; features, labels and masks may be those of a part.
-    """
-
-    @property
-    def indptr(self) -> np.ndarray: ...
-
-    @property
-    def indices(self) -> np.ndarray: ...
-
-    @property
-    def features(self) -> torch.Tensor | sp.csr_array: ...
-
-    @property
-    def labels(self) -> torch.Tensor: ...
-
-    @property
-    def train_mask(self) -> torch.Tensor: ...
-
-    @property
-    def val_mask(self) -> torch.Tensor: ...
-
-    @property
-    def num_nodes(self) -> int: ...
-
-    @property
-    def num_features(self) -> int: ...
-
-    @property
-    def num_classes(self) -> int: ...
-
-    @property
-    def node_ids(self) -> np.ndarray | None: ...
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None: ...
-
-    @property
-    def undeclared(self) -> Undeclared: ...
-
-    @property
-    def counts(self) -> ReadReport | None: ...
-
-
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Graph:
+class Graph(Conversions):
     """A graph with features, labels and a split.
 
     `indptr` and `indices` are the CSR form of the stored entries source -> target; an undirected graph stores each
@@ -77,11 +32,18 @@ class Graph:
     features are finite, labels are in range, masks are disjoint and labelled. Nothing is repaired silently.
     Isolated nodes and graphs without edges are legal. Dense float32 features are shared with the caller, not copied.
 
+    Entries may have `weights`, as parts of a declared `max_weight`, and there may be several `relations` between the
+    nodes; the other fields then describe their sum, cut at 1 (docs/links.md).
+
     `directed` is declared by whoever knows the data. It is never measured, because a noise scale that follows from
     the symmetry of a private graph would give that symmetry away; a graph declared undirected must be symmetric.
     The number of classes is declared too (`num_classes` or `class_names`), or else read from the labels: then it is
     treated as a public fact, which `undeclared` says. Names of classes that are given here count as declared; a reader
     that took them from private data says so in `undeclared`, and they stay with the owner.
+
+    `numeric_columns` are columns of the features that hold raw numbers, each with the column that is 1 where its value
+    is missing (-1: none is): a fit brings them to one scale, by statistics that it pays for where attributes are
+    private (docs/data.md).
 
     Without a training mask the graph can be predicted on but not trained on: see `with_split` and `check_trainable`.
 
@@ -108,11 +70,15 @@ class Graph:
     class_names: tuple[str, ...] | None
     undeclared: Undeclared
     counts: ReadReport | None
+    numeric_columns: tuple[tuple[int, int], ...]
+    weights: np.ndarray | None
+    max_weight: float | None
+    relations: Relations | None
 
     def __init__(
         self,
-        indptr: Any,
-        indices: Any,
+        indptr: Any = None,
+        indices: Any = None,
         features: Any = None,
         labels: Any = None,
         train_mask: Any = None,
@@ -126,22 +92,24 @@ class Graph:
         class_names: Sequence[Any] | None = None,
         undeclared: Undeclared | None = None,
         counts: ReadReport | None = None,
+        numeric_columns: Sequence[tuple[int, int]] = (),
+        weights: Any = None,
+        max_weight: float | None = None,
+        relations: Relations | None = None,
     ) -> None:
         if not isinstance(directed, (bool, np.bool_)):
             raise InvalidInput("directed", directed, "must be declared as True or False")
-        indptr, indices = adjacency.canonical_csr(indptr, indices)
-        if not directed:
-            adjacency.check_symmetric(indptr, indices)
-        n = len(indptr) - 1
+        linked = links.checked(indptr, indices, weights, max_weight, relations, bool(directed))
+        n = len(linked["indptr"]) - 1
         if num_classes is None and class_names is not None:
             num_classes = len(class_names)
         declared = num_classes is not None if undeclared is None else undeclared.classes is None
         y, num_classes = validation.labels(labels, n, num_classes)
         train, val, test = validation.masks(train_mask, val_mask, test_mask, y)
+        x = validation.features(features, n)
         checked = {
-            "indptr": indptr,
-            "indices": indices,
-            "features": validation.features(features, n),
+            **linked,
+            "features": x,
             "labels": y,
             "train_mask": train,
             "val_mask": val,
@@ -155,6 +123,7 @@ class Graph:
                 undeclared or Undeclared(), classes=None if declared else num_classes or None
             ),
             "counts": counts,
+            "numeric_columns": validation.numeric_columns(numeric_columns, int(x.shape[1])),
         }
         for field, value in checked.items():
             object.__setattr__(self, field, value)
@@ -166,8 +135,8 @@ class Graph:
 
     @property
     def num_edges(self) -> int:
-        """Stored entries: an undirected edge counts twice, as in the paper's Table 1 and in PyG."""
-        return len(self.indices)
+        """Stored entries of all relations: an undirected edge counts twice, as in the paper's Table 1 and in PyG."""
+        return len(self.indices) if self.relations is None else int(self.relations.stacked.nnz)
 
     @property
     def num_features(self) -> int:
@@ -179,14 +148,18 @@ class Graph:
         """Whether there is a training set."""
         return bool(self.train_mask.any())
 
-    def reads(self, direction: Direction) -> sp.csr_array:
+    def reads(self, direction: Direction, *, by_relation: bool = False) -> sp.csr_array:
         """The matrix A in which row i lists the nodes that node i reads.
 
         "out": node i reads the targets of its edges; "in": it reads the sources of the edges that point at it. Which
         of the two a method uses is its own property; every conversion of direction happens here and nowhere else.
-        Ones in float32, sorted rows, cached: do not modify it.
+        Ones or weights in float32, sorted rows, cached: do not modify it. `by_relation` has the matrices of all
+        relations one below the other, in place of their sum.
         """
-        return self._reads_in if self._is_transposed(direction) else self._reads_out
+        transposed = self._is_transposed(direction)
+        if by_relation and self.relations is not None:
+            return self.relations.transposed().stacked if transposed else self.relations.stacked
+        return self._reads_in if transposed else self._reads_out
 
     def features_torch(self) -> torch.Tensor:
         """The features as a tensor: strided if they are dense, `torch.sparse_csr` if they are sparse."""
@@ -194,8 +167,13 @@ class Graph:
 
     def check_trainable(self) -> None:
         """Raise unless there is a training set; `fit` calls this before anything else."""
-        if not self.has_split:
-            raise InvalidInput("train_mask", None, "the graph has no training set: give masks, or use with_split(seed)")
+        if self.has_split:
+            return
+        if self.counts is not None and self.counts.classes == 0 and self.counts.columns:
+            columns = [column.name for column in self.counts.columns]
+            why = f"no column is named label, so nothing can be learnt; the label may be one of {', '.join(columns)}"
+            raise InvalidInput("label_column", None, why)
+        raise InvalidInput("train_mask", None, "the graph has no training set: give masks, or use with_split(seed)")
 
     def with_split(self, seed: int, fractions: Sequence[float] = PAPER_FRACTIONS) -> Graph:
         """The same graph with random masks over its labelled nodes.
@@ -226,12 +204,31 @@ class Graph:
         return self.replace(
             indptr=A.indptr,
             indices=A.indices,
+            weights=None if self.weights is None else A.data,
+            relations=None if self.relations is None else self.relations.among(keep),
             features=self.features[chosen if dense else keep],
             labels=self.labels[chosen],
             node_ids=None if self.node_ids is None else self.node_ids[keep],
             counts=None,
             **(split if bool(split["train_mask"].any()) else dict.fromkeys(split)),
         )
+
+    def emptied(self, node: int, *, keep_links: bool = False) -> Graph:
+        """The graph with one node emptied: no links (or its own ones), features of zero and no label.
+
+        The zero-out unit compares a graph with this one (docs/theory.md, section 2.6). The node stays in the training,
+        validation or test set that it is in.
+        """
+        others = np.arange(self.num_nodes) != node
+        kept = sp.csr_array(
+            (np.ones(others.sum(), np.float32), (others.nonzero()[0],) * 2), shape=(self.num_nodes,) * 2
+        )
+        A = self.reads("out") if keep_links else sp.csr_array(kept @ self.reads("out") @ kept)
+        dense = isinstance(self.features, torch.Tensor)
+        features = self.features * torch.from_numpy(others)[:, None] if dense else kept @ self.features
+        labels = torch.where(torch.from_numpy(others), self.labels, -1)
+        cleared = self.replace(indptr=A.indptr, indices=A.indices, features=features, counts=None)
+        return cleared._altered(labels=labels)  # unchecked: sets of nodes that are read must have labels
 
     def replace(self, **changes: Any) -> Graph:
         """A new graph, checked again, that differs in the given fields."""
@@ -250,8 +247,12 @@ class Graph:
         *,
         num_nodes: int | None = None,
         drop_self_loops: bool = False,
-        drop_duplicates: bool = False,
+        merge_duplicates: bool = False,
         symmetrize: bool = False,
+        edge_weight: Any = None,
+        max_weight: float | None = None,
+        edge_relation: Any = None,
+        relations: Sequence[str] | None = None,
         **fields: Any,
     ) -> Graph:
         """A graph from a list of edges.
@@ -262,8 +263,13 @@ class Graph:
             y: Class numbers, -1 for a node without a label. None: no labels.
             num_nodes: The number of nodes, if neither `x` nor `y` says it.
             drop_self_loops: Remove edges from a node to itself; without it they are an error.
-            drop_duplicates: Keep one of equal edges; without it they are an error.
+            merge_duplicates: Make one of equal edges; without it they are an error. Weights are added; without weights,
+                a `max_weight` makes the number of equal edges the weight.
             symmetrize: Add the reverse of every edge.
+            edge_weight: A number for each edge, 0 or more.
+            max_weight: The weight from which on a link counts fully. Declared, never measured: it is public.
+            edge_relation: Which relation each edge belongs to, by name or number.
+            relations: The names of all relations. Declared: they are public.
             fields: Further fields of `Graph`: masks, `directed`, `num_classes`, `name`, `node_ids`, `class_names`.
 
         Returns:
@@ -273,85 +279,58 @@ class Graph:
             InvalidInput: The data is not a graph as `Graph` describes it.
         """
         n = validation.count_nodes(num_nodes, x, y)
-        repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
-        indptr, indices = adjacency.csr_from_edges(edge_index, n, repairs)
-        return cls(indptr, indices, x, y, **fields)
+        repairs = Repairs(drop_self_loops, merge_duplicates, symmetrize)
+        linked = links.from_edges(edge_index, n, repairs, edge_weight, max_weight, edge_relation, relations)
+        return cls(features=x, labels=y, **linked, **fields)
 
     @classmethod
-    def from_pyg(cls, data: Any, split: int = 0, *, directed: bool = False, **options: Any) -> Graph:
-        """A graph from PyTorch Geometric.
-
-        Args:
-            data: A PyG `Data` with `edge_index`, and optionally `x`, `y` and masks.
-            split: Which column of masks that have several.
-            directed: The declaration of direction.
-            options: As in `from_edge_index`.
-
-        Returns:
-            The graph, checked; fields that `data` does not have are left out.
-
-        Raises:
-            InvalidInput: `data` has no edges, or a field is not as `Graph` describes it.
-        """
-        return cls.from_edge_index(**(convert.fields_from_pyg(data, split) | {"directed": directed} | options))
-
-    @classmethod
-    def from_scipy(cls, A: Any, x: Any = None, y: Any = None, *, directed: bool = False, **options: Any) -> Graph:
-        """A graph from an adjacency matrix.
-
-        Args:
-            A: A square scipy matrix with ones at [source, target].
-            x: Features, a row for each node.
-            y: Class numbers, -1 for a node without a label.
-            directed: The declaration of direction. An undirected matrix must be symmetric.
-            options: As in `from_edge_index`.
-
-        Returns:
-            A graph on as many nodes as `A` has rows.
-
-        Raises:
-            InvalidInput: `A` is not square, or the graph is not as `Graph` describes it.
-        """
-        edges = convert.edges_from_scipy(A)
-        return cls.from_edge_index(edges, x, y, num_nodes=A.shape[0], directed=directed, **options)
-
-    @classmethod
-    def from_networkx(
-        cls, graph: Any, *, features: str = "x", label: str = "y", split: str = "split", **options: Any
+    def from_tables(
+        cls,
+        nodes: Any,
+        edges: Any,
+        *,
+        directed: bool = False,
+        seed: int | None = 0,
+        name: str = "graph",
+        **options: Any,
     ) -> Graph:
-        """A graph from NetworkX, whose class (`Graph` or `DiGraph`) is the declaration of direction.
+        """A graph from tables in memory: pandas, polars, Arrow, dictionaries of arrays, and what speaks Arrow.
 
         Args:
-            graph: The NetworkX graph.
-            features: The node attribute that holds a sequence of numbers.
-            label: The node attribute that holds a class number.
-            split: The node attribute that holds "train", "val" or "test".
-            options: As in `from_edge_index`.
+            nodes: A row for each node: an id, features, and optionally a label and a set (`split`).
+            edges: A row for each edge: the ids of its source and its target.
+            directed: The declaration of direction.
+            seed: Draws a 75/10/15 split where there is none; None: leave it without one.
+            name: The name of the graph.
+            options: What `read_graph` takes about tables: `label_column`, `id_column`, `drop_columns`, `ranges` ...
 
         Returns:
-            The checked graph. Attributes that no node has are left out.
+            The checked graph; `counts` says what became of each column.
 
         Raises:
-            InvalidInput: The data is not a graph as `Graph` describes it.
-        """
-        return cls.from_edge_index(**(convert.fields_from_networkx(graph, features, label, split) | options))
+            InvalidInput: A table cannot be read, or is not as docs/data.md describes it.
 
-    def to_pyg(self) -> Any:
-        """A PyG `Data`; masks are there if the graph has a split."""
-        return convert.to_pyg(self)
+        Example:
+            >>> nodes = {"id": ["ann", "bob", "cyd"], "income": [31.5, None, 44.0], "fraud": ["no", "no", "yes"]}
+            >>> edges = {"source": ["ann", "bob"], "target": ["bob", "cyd"]}
+            >>> graph = Graph.from_tables(nodes, edges, label_column="fraud", classes=["no", "yes"])
+            >>> graph.class_names, graph.features.tolist()
+            (('no', 'yes'), [[31.5, 0.0], [0.0, 1.0], [44.0, 0.0]])
+        """
+        from graphveil.graph.io import graph_of_tables
+
+        return graph_of_tables(nodes, edges, options, directed=directed, seed=seed, name=name)
 
     def to_scipy(self) -> sp.csr_array:
         """The stored entries, ones at [source, target]; a copy."""
         return self._reads_out.copy()
 
-    def to_networkx(self) -> Any:
-        """A NetworkX `Graph` or `DiGraph` with the attributes `x`, `y` and `split`; nodes are named by `node_ids`."""
-        return convert.to_networkx(self)
-
     def __repr__(self) -> str:
         split = "/".join(f"{int(mask.sum()):,}" for mask in (self.train_mask, self.val_mask, self.test_mask))
+        said = "" if self.max_weight is None else f"weights up to {self.max_weight:g}, "
+        said += "" if self.relations is None else f"relations {', '.join(self.relations.names)}, "
         return (
-            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} stored edges, "
+            f"Graph({self.name!r}: {self.num_nodes:,} nodes, {self.num_edges:,} stored edges, {said}"
             f"{'directed' if self.directed else 'undirected'}, {self.num_features:,} features, "
             f"{self.num_classes} classes, {split} in train/val/test)"
         )
@@ -380,9 +359,11 @@ class Graph:
 
     @cached_property
     def _reads_out(self) -> sp.csr_array:
-        return adjacency.as_scipy(self.indptr, self.indices)
+        return adjacency.as_scipy(self.indptr, self.indices, self.weights)
 
     @cached_property
     def _reads_in(self) -> sp.csr_array:
         transposed = self._reads_out.T.tocsr()
-        return adjacency.as_scipy(transposed.indptr, transposed.indices)
+        return adjacency.as_scipy(
+            transposed.indptr, transposed.indices, None if self.weights is None else transposed.data
+        )

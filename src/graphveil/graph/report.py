@@ -9,60 +9,136 @@ import numpy as np
 
 from graphveil.errors import InvalidInput
 
+# As many names of columns that are treated alike are in the summary.
+_NAMES_SHOWN = 8
+# Times are days since the beginning of 2020 in UTC, which is so many days after that of 1970.
+FIRST_DAY = 18262.0
+# What a column of a table is. A "matrix" is the features of a file that has no columns.
+ColumnKind = Literal["numeric", "boolean", "timestamp", "date", "categorical", "matrix"]
+# How numbers are brought to one scale: not at all, by a declared range, or by statistics that a fit pays for.
+Scaling = Literal["none", "range", "paid"]
+# Columns of X between the value of a time and its indicator of a missing value: sine and cosine of cycles.
+CYCLIC_PARTS = {"timestamp": ("hour of day", "day of week"), "date": ("day of week",)}
+
 
 @dataclass(frozen=True)
 class FeatureColumn:
-    """A feature column of the input.
+    """A feature column of the input, and what becomes of it.
 
     Args:
         name: The column's name.
-        kind: Numbers as they are, or text that is one-hot encoded.
+        kind: What it holds. Text is one-hot encoded, and all zero where a value is missing. Booleans become 1 and -1,
+            and 0 where missing. Numbers and times (in days since 2020, UTC) are scaled.
         width: How many columns of the feature matrix it became.
         categories: The values of a categorical column, in the order of the one-hot columns.
         declared: Whether the user declared the categories; otherwise they were read from the data.
+        scaling: How numbers and times are scaled.
+        range: The declared range, which becomes [-1, 1]; values outside are clipped.
+        constant: What a missing number counts as; None: the centre, where the column is scaled, or else an error.
     """
 
     name: str
-    kind: Literal["numeric", "categorical"]
+    kind: ColumnKind
     width: int = 1
     categories: tuple[str, ...] = ()
     declared: bool = False
+    scaling: Scaling = "none"
+    range: tuple[float, ...] | None = None
+    constant: float | None = None
+
+    @classmethod
+    def of_numbers(
+        cls, name: str, kind: ColumnKind, scaling: Scaling, range: tuple[float, ...] | None, constant: float | None
+    ) -> Self:
+        """A column of numbers or times; its value comes first, then cycles, then the indicator of a missing value."""
+        parts = 1 + 2 * len(CYCLIC_PARTS.get(kind, ()))
+        indicator = scaling != "none" or constant is not None
+        return cls(name, kind, parts + indicator, scaling=scaling, range=range, constant=constant)
+
+    @property
+    def has_indicator(self) -> bool:
+        """Whether its last column of X says that the value is missing."""
+        return self.scaling != "none" or self.constant is not None
+
+    def in_words(self) -> str:
+        """What was done to it, for the summary; no value of the data is in it."""
+        if self.kind == "categorical":
+            return f"text, {self.width} {'declared ' if self.declared else ''}categories"
+        if self.kind == "boolean":
+            return "true or false, as 1 and -1"
+        if self.kind == "matrix":
+            return "numbers, as they are"
+        words = ["number" if self.kind == "numeric" else "time"]
+        if self.range is not None:
+            words.append(f"the range {_shown(self.range, self.kind)} becomes [-1, 1]")
+        else:
+            words.append("scaled by statistics of the fit" if self.scaling == "paid" else "as it is")
+        words += [f"{cycle} as sine and cosine" for cycle in CYCLIC_PARTS.get(self.kind, ())]
+        if self.has_indicator:
+            missing = "the centre" if self.constant is None else _shown((self.constant,), self.kind)
+            words.append(f"missing: {missing} and an indicator")
+        return ", ".join(words)
+
+
+def _shown(values: tuple[float, ...], kind: str) -> str:
+    texts = [f"{v:g}" if kind == "numeric" else str(np.datetime64(round((v + FIRST_DAY) * 86400), "s")) for v in values]
+    return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+
+
+def scaled_by_fit(columns: tuple[FeatureColumn, ...]) -> tuple[tuple[int, int], ...]:
+    """The columns of X that a fit has to scale, and for each the one that says which of its values are missing.
+
+    -1 in its place: none counts as missing, because missing values have become a declared constant.
+    """
+    pairs, at = [], 0
+    for column in columns:
+        if column.scaling == "paid":
+            pairs.append((at, at + column.width - 1 if column.constant is None else -1))
+        at += column.width
+    return tuple(pairs)
 
 
 @dataclass(frozen=True)
 class Undeclared:
-    """How many classes and categories the data has, where nobody declared them.
+    """How many classes and categories the data has, where nobody declared them, and by which times it was divided.
 
     Args:
         classes: The number of classes that was read from the labels; None if it was declared.
         categories: The number of categories of each column in which they were read from the data.
+        times: The column of times by which the nodes were divided into sets; None if they were not.
 
-    These numbers fix the shape of the weights, so every guarantee treats them as public. The names of such classes and
+    The numbers fix the shape of the weights, so every guarantee treats them as public. The names of such classes and
     categories are not kept here; they stay with the owner of the data. Files have this value under the key `found`.
     """
 
     classes: int | None = None
     categories: tuple[tuple[str, int], ...] = ()
+    times: str | None = None
 
     def facts(self) -> tuple[str, ...]:
         """One phrase for each number, for the certificate; no value of the data is in it."""
         classes = () if self.classes is None else (f"the number of classes ({self.classes}) and their order",)
         columns = (f"the number of categories of column {name!r} ({n}) and their order" for name, n in self.categories)
-        return (*classes, *columns)
+        shown = "as far as the set that a node is in shows it"
+        times = () if self.times is None else (f"the time of each node (column {self.times!r}), {shown}",)
+        return (*classes, *columns, *times)
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"categories": dict(self.categories)}
+        data = asdict(self) | {"categories": dict(self.categories)}
+        return data if self.times is not None else {key: data[key] for key in ("classes", "categories")}
 
     @classmethod
     def from_dict(cls, data: Any) -> Self:
         """What `to_dict` wrote; strict about its form."""
-        counted = isinstance(data, dict) and set(data) == {"classes", "categories"}
+        counted = isinstance(data, dict) and set(data) - {"times"} == {"classes", "categories"}
         if not counted or not isinstance(data["categories"], dict):
             raise InvalidInput("found", data, "must have the keys classes and categories, as graphveil writes them")
         for value in (*([] if data["classes"] is None else [data["classes"]]), *data["categories"].values()):
             if type(value) is not int or value < 0:
                 raise InvalidInput("found", value, "must be a number of classes or categories")
-        return cls(data["classes"], tuple(data["categories"].items()))
+        if not isinstance(data.get("times"), str | None):
+            raise InvalidInput("found", data["times"], "must be the name of a column")
+        return cls(data["classes"], tuple(data["categories"].items()), data.get("times"))
 
 
 @dataclass(frozen=True)
@@ -72,7 +148,7 @@ class ReadReport:
     `split` says where the split comes from: the file, a random draw with its seed, or nowhere. `public` are facts that
     every guarantee about this graph treats as public, and `undeclared` those among them that could have been declared
     instead, and then would not depend on private values. `unused` are columns, arrays and attributes that were there
-    and were not read.
+    and were not read. `links` says how weights and relations were read.
     """
 
     source: str
@@ -91,16 +167,17 @@ class ReadReport:
     public: tuple[str, ...]
     undeclared: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    links: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        kinds = [column.kind for column in self.columns]
         lines = [
             f"{self.source}",
             f"  nodes     {self.nodes:,}",
             f"  edges     {self.edges_listed:,} listed, {self.edges_stored:,} stored "
             f"({'directed' if self.directed else 'undirected'})",
-            f"  features  {self.features:,} from {kinds.count('numeric')} numeric and "
-            f"{kinds.count('categorical')} categorical columns",
+            *(f"            {words}" for words in self.links),
+            f"  features  {self.features:,} from {len(self.columns)} columns",
+            *self._columns_in_words(),
             f"  labels    {self.labelled:,} of {self.nodes:,} nodes, {self.classes} classes",
             f"  split     {self.train:,} / {self.val:,} / {self.test:,} train / val / test ({self.split})",
         ]
@@ -112,6 +189,19 @@ class ReadReport:
                 "them: declare classes and categories (graph.json, --classes, --categories)."
             )
         return "\n".join(lines)
+
+    def _columns_in_words(self) -> list[str]:
+        """A line for each column of a table; many columns that are treated alike share one."""
+        if all(column.kind == "matrix" for column in self.columns):
+            return []
+        alike: dict[str, list[str]] = {}
+        for column in self.columns:
+            alike.setdefault(column.in_words(), []).append(column.name)
+        lines = []
+        for words, names in alike.items():
+            more = [f"{len(names) - _NAMES_SHOWN} more"] if len(names) > _NAMES_SHOWN else []
+            lines.append(f"            {', '.join([*names[:_NAMES_SHOWN], *more])}: {words}")
+        return lines
 
 
 @dataclass(frozen=True)
@@ -126,6 +216,7 @@ class FileContent:
         declared_directed: The direction that the file declares; None if it does not.
         public: Facts that are treated as public from now on.
         unused: What was there and was not read.
+        drop_self_loops, merge_duplicates: Repairs that the file asks for.
         rows: Finished `(indptr, indices)` in place of `edge_index`, for edges that do not fit in memory.
     """
 
@@ -136,4 +227,6 @@ class FileContent:
     declared_directed: bool | None = None
     public: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    drop_self_loops: bool = False
+    merge_duplicates: bool = False
     rows: tuple[np.ndarray, np.ndarray] | None = None

@@ -57,6 +57,34 @@ def random_split(
     return train_mask, val_mask, test_mask
 
 
+def time_split(
+    times: np.ndarray, labels: Any, train_before: float, test_after: float | None = None, *, whole: bool = True
+) -> dict[str, np.ndarray]:
+    """Masks over the nodes with a label by their times: training before, test after, validation in between.
+
+    Args:
+        times: A number for each node; NaN: the node is in no set.
+        labels: Class numbers, -1 for a node without a label; None: no node has one.
+        train_before: Earlier nodes are in training.
+        test_after: Nodes of this time or later are in the test set; None: `train_before`.
+        whole: Whether these are all nodes, of which some must be in training.
+
+    Returns:
+        The masks by their names.
+
+    Raises:
+        InvalidInput: No labelled node is early enough for training.
+
+    Formal guarantee: none for the times. Who is in training is public, so this is sound where times are public.
+    """
+    known = np.zeros(len(times), bool) if labels is None else np.asarray(labels) >= 0
+    last = train_before if test_after is None else test_after
+    train, test = known & (times < train_before), known & (times >= last)
+    if whole and not train.any():
+        raise InvalidInput("train_before", train_before, "no node with a label has an earlier time")
+    return {"train_mask": train, "val_mask": known & (times >= train_before) & (times < last), "test_mask": test}
+
+
 def column_of_mask(field: str, mask: Any, split: int) -> Any:
     """Column `split` of a mask that holds several splits."""
     if mask is None or mask.ndim != 2:

@@ -187,6 +187,15 @@ def why_no_id(text: str) -> str | None:
     return None
 
 
+def numeric_columns(pairs: Sequence[tuple[int, int]], width: int) -> tuple[tuple[int, int], ...]:
+    """Pairs of a column of raw numbers and the column that says which are missing, or -1."""
+    checked = tuple((int(value), int(missing)) for value, missing in pairs)
+    named = [value for value, _ in checked] + [missing for _, missing in checked if missing != -1]
+    if len(set(named)) < len(named) or not all(0 <= place < width for place in named):
+        raise InvalidInput("numeric_columns", checked, f"must be different columns, 0 .. {width - 1}")
+    return checked
+
+
 def class_names(values: Sequence[Any] | None, num_classes: int) -> tuple[str, ...] | None:
     """One distinct name per class, or None."""
     if values is None:

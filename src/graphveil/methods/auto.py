@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.clipping import clipped_row_sum
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import Rows
+from graphveil.execution.rowwise import Linear
+from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.methods import auto_plan, defaults
 from graphveil.methods.choice import co_reader_margins, co_readers_pay
 from graphveil.methods.dpdgc import DPDGC, TwoStage
@@ -37,7 +37,8 @@ from graphveil.methods.link_statistics import LinkStatistics, link_sums
 from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.networks import Fusion
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.training import train_privately
+from graphveil.methods.tables import shrunk_rows
+from graphveil.methods.training import all_logits, train_privately
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
@@ -52,9 +53,10 @@ class Auto(DPDGC):
     each class are linked, a first linear classifier of features, and how many training nodes would come out right in
     each of three branches. The rest of the budget follows from that: more training of features alone ("features"),
     features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
-    responses of their labels, and what they say about a node follows in closed form from the statistics; two weights
-    that join it with features are trained. On directed graphs there is one choice, between DPDGC's tables and features
-    alone. With public attributes this is DPDGC with its default table.
+    responses (training nodes respond with their label, the others with what features say about them). What they say
+    about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
+    there is one choice, between DPDGC's tables and features alone. With public attributes this is DPDGC with its
+    default table.
 
     Formal guarantee: all branches are planned, and each is accounted at its part of delta (docs/theory.md, section
     4.5).
@@ -131,7 +133,11 @@ class Auto(DPDGC):
         features = added_up(models, ledger.plan, names, data.features)
         if followed == "features":
             return self._finish_alone(data, features)
-        return self._join_neighbors(data, ledger, features, names, branches[followed])
+        facts = ledger.plan.facts
+        unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
+        accuracy = min(1.0, expected.features[followed] / 100)
+        branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
+        return self._join_neighbors(data, ledger, features, names, branch)
 
     def _without_own_influence(
         self, data: Inputs, plan: Plan, logits: torch.Tensor, names: Sequence[str]
@@ -150,25 +156,43 @@ class Auto(DPDGC):
     ) -> torch.Tensor:
         """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
         plan, train = ledger.plan, data.target.train
-        (responses,), (release,), (weights,) = (plan.with_role(role) for role in ("responses", "release", "head"))
-        labels = data.target.labels[train]
-        answers = functional.one_hot(ledger.respond(responses.name, labels), data.classes).double()
+        (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
+        with torch.no_grad():
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+        known = logits.argmax(1)
+        known[train] = data.target.labels[train]
+        who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
+        answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
         rows = torch.zeros(data.nodes, data.classes, dtype=torch.float64, device=answers.device)
-        rows[train] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
-        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.nodes)
+        rows[who] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
+        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.terms)
         Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
-        head = NeighborHead(features, torch.from_numpy(branch.expected), plan).to(self.device)
+        head = NeighborHead(features, branch, plan).to(self.device)
         self._table, self._released, self._head = W, Z, head
         with torch.no_grad():
-            own = self._without_own_influence(data, plan, features(data.features_of(train)), names)
-            head.train_weights(own, Z[train], data, ledger, weights.name, self.show_progress)
+            evidence = head.evidence(logits, Z)
+            own = self._without_own_influence(data, plan, logits[train], names)
+            evidence[train] = head.evidence(own, Z[train])
+        evidence_of = KeptRows(evidence)
+        train_privately(
+            head.out,
+            lambda rows: head.out(evidence_of(rows)),
+            data.target,
+            ledger,
+            training.name,
+            learning_rate=defaults.JOIN_RATE,
+            show=self.show_progress,
+            average=True,
+            arithmetic=self.arithmetic,
+        )
+        with torch.no_grad():
             return head(data.features, Z)
 
     def _finish_alone(self, data: Inputs, features: LinearClassifier) -> torch.Tensor:
         """Features alone: a Z of no columns."""
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
-        self._head = NeighborHead(features, torch.zeros(data.classes, data.classes), self._ledger.plan).to(self.device)
+        self._head = NeighborHead(features, None, self._ledger.plan).to(self.device)
         with torch.no_grad():
             return self._head(data.features, nothing)
 
@@ -184,7 +208,7 @@ class Auto(DPDGC):
         if not _statistics_first(plan):
             return super().covered_parts(plan, like)
         classes = plan.facts.classes
-        head = NeighborHead(LinearClassifier(like, classes), torch.zeros(classes, classes), plan)
+        head = NeighborHead(LinearClassifier(like, classes), None, plan)
         return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
@@ -197,6 +221,9 @@ class Auto(DPDGC):
             return super()._read_width(plan)
         return plan.facts.classes if plan.with_role("release") else 0
 
+    def reads_relations(self, plan: Plan) -> bool:
+        return not _statistics_first(plan) and super().reads_relations(plan)
+
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         return summed if _statistics_first(self._ledger.plan) else super()._finish_new(summed)
 
@@ -208,76 +235,57 @@ class Auto(DPDGC):
 
 
 class NeighborHead(nn.Module):
-    """Logits of features plus the log-likelihood of the neighbours' responses, by two weights.
+    """A linear map of what features and neighbours say about each class.
+
+    It reads three numbers for each class: the logit of features, the log-likelihood of the neighbours' responses, and
+    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two.
 
     Args:
         features: The classifier of features.
-        expected: Row c: the expected responses among the training neighbours of a node of class c.
-        plan: The plan, on the branch that is followed; from it the noise of Z. Without a release, features alone.
+        branch: What the branch that is followed expects of Z. None where the graph is not read.
+        plan: The plan, on that branch.
     """
 
     expected: torch.Tensor
+    spread: torch.Tensor
 
-    def __init__(self, features: LinearClassifier, expected: torch.Tensor, plan: Plan) -> None:
+    def __init__(self, features: LinearClassifier, branch: GraphBranch | None, plan: Plan) -> None:
         super().__init__()
         self.features = features
+        classes = plan.facts.classes
+        expected = torch.zeros(classes, classes) if branch is None else torch.from_numpy(branch.expected)
         self.register_buffer("expected", expected.float())
-        self.weights = nn.Parameter(torch.tensor(defaults.FIRST_WEIGHTS))
+        self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
         self._release = next(iter(plan.with_role("release")), None)
+        if self._release is not None:
+            self.out = Linear(3 * classes, classes)
+            own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
+            with torch.no_grad():
+                self.out.weight.copy_(torch.cat([own, neighbors, torch.zeros(classes, classes)], dim=1))
+                self.out.bias.zero_()
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
         logits = self.features(x)
-        if self._release is None:
-            return logits
-        own, neighbors = self.weights.tolist()
-        return own * (logits - logits.mean(1, keepdim=True)) + neighbors * self._scores(z).float()
+        return logits if self._release is None else self.out(self.evidence(logits, z))
 
-    def train_weights(
-        self, logits: torch.Tensor, z: torch.Tensor, data: Inputs, ledger: LedgerLike, name: str, show: bool | None
-    ) -> None:
-        """Train the two weights on training nodes, whose logits and Z these are."""
-        labels = functional.one_hot(data.target.labels[data.target.train], data.classes)
-        evidence = torch.stack([(logits - logits.mean(1, keepdim=True)).double(), self._scores(z).double()])
-        clip = ledger.training(name).clip
-        inner = _Weights(self.weights)
-
-        def clipped_sums() -> list[torch.Tensor]:
-            joined = (self.weights.detach().double()[:, None, None] * evidence).sum(0)
-            wrong = torch.softmax(joined, dim=1) - labels
-            return [clipped_row_sum((wrong * evidence).sum(2).T, clip, data.target.count)]
-
-        @torch.no_grad()
-        def keep_positive() -> None:
-            self.weights.clamp_(0.02, 4.0)
-
-        train_privately(
-            inner,
-            lambda rows: logits,
-            data.target,
-            ledger,
-            name,
-            learning_rate=defaults.WEIGHT_RATE,
-            show=show,
-            average=True,
-            after_step=keep_positive,
-            clipped_sums=clipped_sums,
-        )
-
-    def _scores(self, z: torch.Tensor) -> torch.Tensor:
+    @torch.no_grad()
+    def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """What the linear map reads, row by row."""
         assert isinstance(self._release, GaussianRelease)
         classes = self.expected.shape[0]
         noise = count_noise(self._release, classes)
         counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
-        return log_likelihoods(counts - counts.mean(1, keepdim=True), self.expected, noise)
-
-
-class _Weights(nn.Module):
-    """The two weights as a model of their own, for the optimiser."""
-
-    def __init__(self, weights: nn.Parameter) -> None:
-        super().__init__()
-        self.weights = weights
+        counts = counts - counts.mean(1, keepdim=True)
+        scores = log_likelihoods(counts, self.expected, noise, float(self.spread)).float()
+        scores = scores.clamp(-defaults.LARGEST_SCORE, defaults.LARGEST_SCORE)
+        directions = defaults.DIRECTION_LENGTH * shrunk_rows(counts, noise).float()
+        return torch.cat([logits - logits.mean(1, keepdim=True), scores, directions], dim=1)
 
 
 def _statistics_first(plan: Plan) -> bool:
     return any(mechanism.role == "expectation" for mechanism in plan.shared)
+
+
+def _everybody_responds(plan: Plan) -> bool:
+    """Whether nodes without a label respond too."""
+    return any(m.role == "responses" and m.sensitivity.unlabelled > 0 for m in plan.all_mechanisms)

@@ -8,7 +8,7 @@ from graphveil.methods import defaults, dpdgc_plan
 from graphveil.methods.spending import Settings, Spending, own_training, released_product
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.levels import KNeighbor, Level, Node, protects_attributes
+from graphveil.privacy.levels import KNeighbor, Level, Node, is_zero_out, protects_attributes
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism
 from graphveil.privacy.plan import Branch
 
@@ -65,9 +65,9 @@ def _statistics_first(
         "more features": 1 - spent,
         "balanced features": defaults.BALANCED_FEATURES,
         "balanced release": defaults.BALANCED_RELEASE,
-        "balanced weights": defaults.WEIGHTS_SHARE,
+        "balanced head": defaults.HEAD_SHARE,
         "graph release": defaults.GRAPH_RELEASE,
-        "graph weights": defaults.WEIGHTS_SHARE,
+        "graph head": defaults.HEAD_SHARE,
     }
     if balanced[1].sensitivity.worst == 0:
         del shares["balanced release"], shares["graph release"]
@@ -82,15 +82,20 @@ def _statistics_first(
 def _graph_branch(
     name: str, part: float, level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None
 ) -> tuple[Mechanism, ...]:
-    """Responses of labels, the release of A W, and the two weights that join it with features."""
+    """Responses of labels, the release of A W, and the head that joins it with features."""
     each = settings.response_epsilon or defaults.part_for_responses(part, epsilon)
-    responses = replace(dpdgc_plan.label_responses(level, facts, each), name=f"{name} labels")
-    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    of_labels = dpdgc_plan.label_responses(level, facts, each)
+    # Nodes without a label respond too, with what features say about them. An emptied one (zero-out) would have to
+    # respond uniformly, so there they do not.
+    everybody = facts.features > 0 and not is_zero_out(level)
+    changed = ByKind.same(of_labels.changed.worst) if everybody else of_labels.changed
+    responses = replace(of_labels, name=f"{name} responses", changed=changed)
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.rows)
     proof = "docs/theory.md section 2; paper, theorems 5.3 and 5.4"
     release = replace(released_product("labels", rows, level, settings, proof), name=f"{name} release")
-    steps = min(defaults.WEIGHT_STEPS, settings.steps or defaults.WEIGHT_STEPS)
-    weights = replace(own_training(f"{name} weights", "head", level, facts, settings), steps=steps)
-    return responses, release, weights
+    steps = min(defaults.JOIN_STEPS, settings.steps or defaults.JOIN_STEPS)
+    head = replace(own_training(f"{name} head", "head", level, facts, settings), steps=steps)
+    return responses, release, head
 
 
 def _linear(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:

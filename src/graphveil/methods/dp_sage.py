@@ -92,4 +92,4 @@ class DPSAGE(NodeClassifier):
 
     def _unit_rows(self, features: Rows) -> torch.Tensor:
         """Dense rows of norm 1, on the lattice of their sums."""
-        return self.arithmetic.table(dense(features), 1.0, self._ledger.plan.facts.nodes, stretch=True)
+        return self.arithmetic.table(dense(features), 1.0, self._ledger.plan.facts.terms, stretch=True)

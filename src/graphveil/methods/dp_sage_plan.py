@@ -21,7 +21,7 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     reach = (level, settings.max_degree, settings.layers, facts.train_nodes)
     group = ByKind(sensitivity.sage_group(*reach), sensitivity.sage_group(*reach, in_training=False))
     proof = "docs/theory.md section 6; Daigavane et al. 2021"
-    gradient = training("gradient", "gradient", group, facts, settings, proof)
+    gradient = training("gradient", "gradient", level, group, facts, settings, proof)
     hop = sensitivity.gap_hop(level, settings.max_degree, facts.nodes)
     source = "docs/theory.md section 3 (aggregation of unit rows at inference)"
     aggregation = released_sums("aggregation", hop, settings.layers, level, settings, source)

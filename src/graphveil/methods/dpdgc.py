@@ -69,7 +69,7 @@ class DPDGC(NodeClassifier):
     table: str = "auto"
     response_epsilon: float | None = None
     tau: float | None = None
-    folds: int = 6
+    folds: int = 3
 
     method: ClassVar[str] = "dpdgc"
     joins: ClassVar[Role | None] = "release"
@@ -110,8 +110,8 @@ class DPDGC(NodeClassifier):
     ) -> torch.Tensor:
         tables = Tables(data, opinions, dpdgc_plan.tau_at(self._settings(), ledger.plan.level), ledger, self.arithmetic)
         parts = self._parts(ledger.plan)
-        W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.nodes)
-        summed = ledger.release("release", self.arithmetic.product(data.adjacency, W))
+        W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.terms)
+        summed = ledger.release("release", data.product(self.arithmetic, W))
         Z = self._finish(summed, tables.own(parts))
         self._released = Z
         opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
@@ -220,7 +220,16 @@ class DPDGC(NodeClassifier):
     def _read_width(self, plan: Plan) -> int:
         """Columns of Z as the head reads it."""
         parts, classes = self._parts(plan), plan.facts.classes
-        return self.hidden if parts == "trained" else own_width(parts, classes) + sum(widths(parts, classes))
+        if parts == "trained":
+            return self.hidden
+        return own_width(parts, classes) + self._blocks(plan) * sum(widths(parts, classes))
+
+    def reads_relations(self, plan: Plan) -> bool:
+        return bool(plan.facts.relations) and self._parts(plan) != "trained"
+
+    def _blocks(self, plan: Plan) -> int:
+        """How many products of W are released side by side."""
+        return plan.facts.blocks if self.reads_relations(plan) else 1
 
     def _parts(self, plan: Plan) -> str:
         """The tables that W is made of, joined by +."""
@@ -232,7 +241,8 @@ class DPDGC(NodeClassifier):
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
         """W has rows for the training graph only, so on another graph Z is that of nodes without neighbours."""
-        return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, self._table.shape[1])))
+        width = self._blocks(self._ledger.plan) * self._table.shape[1]
+        return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, width)))
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
         summed = self.arithmetic.product(rows, self._table)
@@ -256,8 +266,9 @@ class DPDGC(NodeClassifier):
         plan = self._ledger.plan
         parts = self._parts(plan)
         if parts != "trained":
-            noise = noise_of(self._ledger, "release")
-            return torch.cat([own, readable(summed, parts, noise, plan.facts.classes)], dim=1)
+            noise, classes = noise_of(self._ledger, "release"), plan.facts.classes
+            blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
+            return torch.cat([own, *(readable(block, parts, noise, classes) for block in blocks)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)
 
@@ -271,13 +282,13 @@ class DPDGC(NodeClassifier):
             return model(data.adjacency if rows is None else data.adjacency[rows])
 
         layer.exact = True
-        nodes = ledger.plan.facts.nodes
+        terms = ledger.plan.facts.terms
 
         @torch.no_grad()
         def hold_rows() -> None:
             """On the lattice of their sums, and at their norm where that is what is paid for."""
-            private_rows = partial(self.arithmetic.table, norm=self.row_norm, terms=nodes, stretch=True)
-            layer.weight.copy_(private_rows(layer.weight) if private else rounded_weights(layer.weight, nodes))
+            private_rows = partial(self.arithmetic.table, norm=self.row_norm, terms=terms, stretch=True)
+            layer.weight.copy_(private_rows(layer.weight) if private else rounded_weights(layer.weight, terms))
 
         hold_rows()
         if not private:

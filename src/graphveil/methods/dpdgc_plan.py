@@ -12,7 +12,7 @@ from graphveil.methods.spending import Settings, Spending, own_training, release
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import LEAST_RESPONSE, MOST_CLASSES
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, is_zero_out, protects_attributes
 from graphveil.privacy.mechanisms import ByKind, GaussianRelease, Mechanism, Responses
 
 # Tables that need no training; they may be joined by +.
@@ -38,8 +38,8 @@ def _with_trained_table(level: Edge | KNeighbor | Node, facts: PublicFacts, sett
         sensitivity.embedding_group(level, facts.train_nodes, in_training=False),
     )
     proof = "docs/theory.md section 2; paper, appendix C"
-    embedding = training("embedding", "embedding", group, facts, settings, proof)
-    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    embedding = training("embedding", "embedding", level, group, facts, settings, proof)
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.rows)
     shares = defaults.TRAINED_TABLE_SHARES
     if isinstance(level, Edge):
         release = released_product("trained", rows, level, settings, "docs/theory.md section 2; paper, theorem G.1")
@@ -72,7 +72,7 @@ def _with_table(
     for mechanism in mechanisms:
         if isinstance(mechanism, GaussianRelease):
             shares[mechanism.name] = defaults.TABLE_SHARE
-    rows = sensitivity.product_rows(level, settings.row_norm, facts.nodes)
+    rows = sensitivity.product_rows(level, settings.row_norm, facts.rows)
     proof = "docs/theory.md section 2; paper, theorems 5.3 and 5.4"
     mechanisms.append(released_product("+".join(parts), rows, level, settings, proof))
     if not isinstance(level, Edge):
@@ -81,7 +81,7 @@ def _with_table(
     if rows == 0:
         del shares["release"]
     # Two tables of the same responses read one draw of them.
-    return Spending(tuple({mechanism.name: mechanism for mechanism in mechanisms}.values()), shares)
+    return Spending(tuple({mechanism.name: mechanism for mechanism in mechanisms}.values()), shares, by_relation=True)
 
 
 def _labels(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
@@ -99,7 +99,8 @@ def label_responses(level: Level, facts: PublicFacts, each: float) -> Responses:
     if changed and facts.classes > MOST_CLASSES:
         raise InvalidInput("classes", facts.classes, f"are more than responses can have, {MOST_CLASSES}")
     proof = "docs/theory.md section 5.1"
-    return Responses("labels", ByKind(changed, 0), each, facts.classes, proof, role="responses")
+    uniform = is_zero_out(level)
+    return Responses("labels", ByKind(changed, 0), each, facts.classes, proof, role="responses", uniform=uniform)
 
 
 def _posteriors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
@@ -119,8 +120,8 @@ def _readers(level: Level, facts: PublicFacts, settings: Settings, epsilon: floa
 def _neighbors(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
     tau = tau_at(settings, level)
     moved = ByKind(
-        sensitivity.neighbor_label_table(level, tau, facts.nodes),
-        sensitivity.neighbor_label_table(level, tau, facts.nodes, in_training=False),
+        sensitivity.neighbor_label_table(level, tau, facts.nodes, weighted=facts.weighted),
+        sensitivity.neighbor_label_table(level, tau, facts.nodes, weighted=facts.weighted, in_training=False),
     )
     return [replace(released_table("neighbors", moved, "docs/theory.md section 5.3"), tau=tau)]
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -13,22 +15,39 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.errors import BudgetExceeded
+from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
-from graphveil.graph import Graph, cap_degree
+from graphveil.graph import Graph, GraphView, cap_degree, column_sums
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods import defaults
 from graphveil.methods.answers import Answers
 from graphveil.methods.attached import attached
-from graphveil.methods.fitted import FitKeeper, FittedModel, FittedState
+from graphveil.methods.fitted import FittedModel
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
+from graphveil.methods.predictions import FitKeeper, FittedState
+from graphveil.methods.scales import learn_scales
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.noise import NoiseSource
+from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.facts import check_declared_edges
 from graphveil.privacy.levels import protects_attributes
 from graphveil.privacy.plan import Plan
+
+
+def training_set(graph: GraphView) -> str:
+    """A digest of which nodes are in training, which is public."""
+    return hashlib.sha256(np.packbits(graph.train_mask.numpy()).tobytes()).hexdigest()[:16]
+
+
+def check_graph(graph: object, y: object = None) -> None:
+    """Refuse what scikit-learn hands to estimators of tables, with what to do instead."""
+    if y is not None:
+        raise InvalidInput("y", type(y).__name__, "labels are in the graph; call fit(graph)")
+    if not isinstance(graph, Graph):
+        why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
+        raise InvalidInput("graph", type(graph).__name__, why)
 
 
 class NodeClassifier(FittedModel):
@@ -44,7 +63,9 @@ class NodeClassifier(FittedModel):
     def fit(
         self,
         graph: Graph,
+        y: None = None,
         *,
+        ledger: str | Path | BudgetLedger | None = None,
         checkpoint: str | Path | FitKeeper | None = None,
         checkpoint_every: float = 60.0,
         resume: bool = False,
@@ -53,6 +74,9 @@ class NodeClassifier(FittedModel):
 
         Args:
             graph: The training graph, with labels and a training set.
+            y: Must be None, because labels are in the graph; scikit-learn passes it.
+            ledger: The file that adds up all trainings on these people (`BudgetLedger`). It gets an entry before
+                anything is drawn, and a training that would exceed its limit is refused.
             checkpoint: A folder that keeps an unfinished fit (docs/checkpoint.md). It is removed when the fit is
                 finished. A `Checkpoint` in place of a path stays until its `discard` is called.
             checkpoint_every: How often the checkpoint is written: seconds, or training steps if it is an int.
@@ -64,18 +88,36 @@ class NodeClassifier(FittedModel):
         Raises:
             InvalidInput: A parameter, the graph or the checkpoint cannot be used. They are checked before anything is
                 drawn.
-            BudgetExceeded: A method tried to draw noise that was not planned.
+            BudgetExceeded: The limit of the ledger would be exceeded, and nothing was drawn; or a method tried to draw
+                noise that was not planned.
 
         Formal guarantee: the fit draws noise exactly as `plan(graph)` lists it, so the weights and all rows of other
         nodes are (epsilon, delta) graph-differentially private at `level`. A node's own row of predictions depends on
         its own data and is for this node alone (docs/theory.md, section 1).
         """
+        check_graph(graph, y)
         if isinstance(checkpoint, str | Path):
             with attached().open_checkpoint(checkpoint, every=checkpoint_every, resume=resume) as opened:
-                self.fit(graph, checkpoint=opened)
+                self.fit(graph, ledger=ledger, checkpoint=opened)
                 opened.discard()
             return self
-        return self.execute(graph, checkpoint=checkpoint)
+        if ledger is None:
+            return self.execute(graph, checkpoint=checkpoint)
+        return self._fit_on_account(graph, ledger, checkpoint)
+
+    def _fit_on_account(self, graph: Graph, ledger: str | Path | BudgetLedger, checkpoint: FitKeeper | None) -> Self:
+        """Fit with an entry in the file of these people, which is written before the first draw."""
+        account = ledger if isinstance(ledger, BudgetLedger) else BudgetLedger(ledger)
+        self.check_parameters()
+        graph.check_trainable()
+        plan, who = self.plan(graph), training_set(graph)
+        folder = None if checkpoint is None else checkpoint.folder
+        account.check(plan, who)
+        spend = partial(account.spend, plan, who, folder)
+        self.execute(graph, plan, partial(Ledger, before_first=spend), checkpoint=checkpoint)
+        account.finish(plan)
+        self.fitted_.on_account = True
+        return self
 
     def execute(
         self,
@@ -110,7 +152,7 @@ class NodeClassifier(FittedModel):
         seed = secrets.randbits(62) if self.seed is None else self.seed
         logits, sparse = self.train(
             ledger,
-            lambda: Inputs(graph, self._adjacency(graph, source), self.device, None, self.feature_norm),
+            lambda: self._read(graph, source),
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
@@ -149,19 +191,32 @@ class NodeClassifier(FittedModel):
                 inputs = make_inputs()
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
 
+    def _read(self, graph: Graph, source: NoiseSource) -> Inputs:
+        """The graph as this method reads it; what its columns are scaled by is learnt, and paid for, first."""
+        scales = self.learn_scales(graph)
+        return Inputs(graph, self._adjacency(graph, source), self.device, None, self.feature_norm, scales)
+
+    def learn_scales(
+        self, graph: GraphView, total: Callable[[torch.Tensor], torch.Tensor] = lambda counts: counts
+    ) -> torch.Tensor:
+        """Learn what columns of raw numbers are scaled by, and keep it; `total` adds up the counts of processes."""
+        self._scales = learn_scales(graph, self._ledger, total)
+        return self._scales
+
     def _adjacency(self, graph: Graph, source: NoiseSource) -> sp.csr_array:
         """What each node reads, with the degree promise checked, or established by capping where that was asked for."""
-        adjacency = graph.reads(self.direction)
-        bound = self.room_for_old_readers(self._ledger.plan)
+        plan = self._ledger.plan
+        adjacency = graph.reads(self.direction, by_relation=self.reads_relations(plan))
+        bound, power = self.room_for_old_readers(plan), self.promised_power(plan)
         if bound is None:
             return adjacency
-        largest = int(np.bincount(adjacency.indices, minlength=1).max()) if adjacency.nnz else 0
+        largest = column_sums(adjacency, power).max().item()
         if largest > bound and self.cap_degrees:
             chosen = self._ledger.stages.draw(
                 "degree cap", lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
             )
-            return cap_degree(adjacency, bound, seed=int(chosen))
-        self.check_readers(self._ledger.plan, largest)
+            return cap_degree(adjacency, bound, seed=int(chosen), power=power)
+        self.check_readers(plan, largest)
         return adjacency
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:

@@ -22,6 +22,8 @@ from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
 from graphveil.privacy.plan import Branch, Plan
 
+_BRANCHES = ("features", "balanced", "graph")
+
 
 @dataclass(frozen=True)
 class GraphBranch:
@@ -30,21 +32,33 @@ class GraphBranch:
     Args:
         expected: Row c: the expected responses of each class among the training neighbours of a node of class c.
         noise: Of each count of responses.
+        spread: How degrees vary.
     """
 
     expected: np.ndarray
     noise: float
+    spread: float
 
     @classmethod
-    def of(cls, branch: Branch, links: LinkStatistics) -> GraphBranch:
-        """From the plan of the branch and what was released about links."""
+    def of(cls, branch: Branch, links: LinkStatistics, unlabelled: float = 0.0, accuracy: float = 0.0) -> GraphBranch:
+        """From the plan of the branch and what was released before.
+
+        Args:
+            branch: Its part of the plan.
+            links: What was released about links.
+            unlabelled: How many nodes without a label there are for each one with a label. They respond with what
+                features say about them.
+            accuracy: How often features are right.
+        """
         responses = next(m for m in branch.mechanisms if isinstance(m, Responses))
         release = next(m for m in branch.mechanisms if isinstance(m, GaussianRelease))
         classes = len(links.priors)
         truth = RandomizedResponse(responses.epsilon, classes).truth_probability
         answers = np.full((classes, classes), (1 - truth) / max(1, classes - 1))
         np.fill_diagonal(answers, truth)
-        return cls(links.degree * links.compatibility @ answers, count_noise(release, classes))
+        guesses = accuracy * np.eye(classes) + (1 - accuracy) * links.priors
+        neighbors = links.compatibility @ (np.eye(classes) + unlabelled * guesses) @ answers
+        return cls(links.degree * neighbors, count_noise(release, classes), links.spread)
 
 
 def count_noise(release: GaussianRelease, classes: int) -> float:
@@ -55,13 +69,13 @@ def count_noise(release: GaussianRelease, classes: int) -> float:
 def simulated_counts(labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator) -> torch.Tensor:
     """Centred noisy counts of responses for a node of each of these labels.
 
-    Degrees vary, and the neighbours of one node resemble each other (`defaults.DEGREE_SPREAD`, `CONCENTRATION`).
+    Degrees vary, and the neighbours of one node resemble each other (`defaults.CONCENTRATION`).
     """
     # All randomness is drawn before labels are looked at: how much a draw consumes must not depend on other nodes.
     size = (len(labels), len(branch.expected))
     degrees, mixtures, numbers = rng.standard_normal(len(labels)), rng.random(size), rng.random(size)
     noise = rng.standard_normal(size)
-    spread = defaults.DEGREE_SPREAD
+    spread = branch.spread
     totals = branch.expected.sum(1, keepdims=True)
     shares = branch.expected / np.maximum(totals, 1e-12)
     drawn = gammaincinv(defaults.CONCENTRATION * shares[labels] + 1e-3, mixtures) + 1e-12
@@ -93,7 +107,7 @@ def right_counts(
 
     def joined(logits: torch.Tensor, counts: torch.Tensor, branch: GraphBranch) -> torch.Tensor:
         own, neighbors = defaults.FIRST_WEIGHTS
-        scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise)
+        scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise, branch.spread)
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
     rng = np.random.default_rng(0)
@@ -107,8 +121,16 @@ def right_counts(
     return torch.stack(votes).sum(1)
 
 
-def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, dict[str, float]]:
-    """The branch with the largest expected accuracy, and the expectations in percent.
+@dataclass(frozen=True)
+class Expected:
+    """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone."""
+
+    joined: Mapping[str, float]
+    features: Mapping[str, float]
+
+
+def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
+    """The branch with the largest expected accuracy, and the expectations.
 
     Formal guarantee: post-processing.
 
@@ -123,23 +145,21 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
         return (first + later) / first
 
-    expected = {
-        "features": 100 * max(chance, accuracy_at(half_alone, alone, budget("features"), chance)),
+    features = {name: 100 * accuracy_at(half_alone, alone, budget(name), chance) for name in _BRANCHES}
+    joined = {
+        "features": max(100 * chance, features["features"]),
         "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
         "graph": 100 * graph,
     }
     doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
-    handicap = {
-        "features": defaults.WORTH_IT_POINTS + doubt,
-        "balanced": defaults.AHEAD_POINTS,
-        "graph": 0.0,
-    }
-    return max(expected, key=lambda name: expected[name] + handicap[name]), expected
+    with_graph = "graph" if joined["graph"] > joined["balanced"] + defaults.AHEAD_POINTS else "balanced"
+    worth_it = joined[with_graph] > joined["features"] + defaults.WORTH_IT_POINTS + doubt
+    return with_graph if worth_it else "features", Expected(joined, features)
 
 
-def expectation_in_words(followed: str, expected: Mapping[str, float]) -> str:
+def expectation_in_words(followed: str, expected: Expected) -> str:
     """Why this branch is followed, for the certificate."""
-    shown = {name: min(100.0, max(0.0, value)) for name, value in expected.items()}
+    shown = {name: min(100.0, max(0.0, value)) for name, value in expected.joined.items()}
     alone = shown["features"]
     best = max(value for name, value in shown.items() if name != "features")
     if followed == "features":

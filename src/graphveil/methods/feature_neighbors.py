@@ -15,6 +15,7 @@ from graphveil.execution.rowwise import product
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.networks import log_probabilities, normalize_rows
+from graphveil.methods.training import Target
 
 # Similarities that are computed at most: beyond, only every so many-th training node votes.
 _PAIRS = 2**31
@@ -23,37 +24,44 @@ _ROWS, _VOTERS = 2**14, 2**10
 
 
 @torch.no_grad()
-def votes_of_feature_neighbors(features: Rows, labels: torch.Tensor, train: torch.Tensor, classes: int) -> torch.Tensor:
+def votes_of_feature_neighbors(features: Rows, target: Target, classes: int) -> torch.Tensor:
     """How much more of each class there is, as a logarithm, among the training nodes that are like a node.
 
-    They count by squared cosine similarity, columns by inverse document frequency. Nobody votes about itself.
+    They count by squared cosine similarity, columns by inverse document frequency. Nobody votes about itself. Where
+    several processes have the nodes, each compares its own with the voters of all.
     """
-    unit = _unit_rows(features)
-    voters = train[:: -(-len(train) * len(unit) // _PAIRS)]
-    ballots = functional.one_hot(labels[voters], classes).float()
-    summed = torch.zeros(len(unit), classes, device=labels.device)
-    blocks = torch.arange(len(unit), device=labels.device).split(_ROWS)
+    nodes = int(target.total(torch.tensor(len(target.labels))))
+    unit = _unit_rows(features, nodes, target)
+    every = -(-target.count * nodes // _PAIRS)
+    mine = target.train[-target.first % every :: every]
+    voters = target.gathered(mine + target.first_node)
+    ballots = target.gathered(functional.one_hot(target.labels[mine], classes).float())
+    own = torch.arange(len(unit), device=voters.device) + target.first_node
+    summed = torch.zeros(len(unit), classes, device=voters.device)
     for some, votes in zip(voters.split(_VOTERS), ballots.split(_VOTERS), strict=True):
-        compared = dense(unit[some]).T
-        for block in blocks:
-            alike = _times(unit[block], compared)
-            alike[block[:, None] == some] = 0
-            summed[block] += product(alike.clamp_min_(0).square_(), votes)
-    usual = ballots.mean(0)
+        here = some[(some >= target.first_node) & (some < target.first_node + len(unit))] - target.first_node
+        compared = target.gathered(dense(unit[here])).T
+        for block in range(0, len(unit), _ROWS):
+            places = own[block : block + _ROWS]
+            alike = _times(unit[places - target.first_node], compared)
+            alike[places[:, None] == some] = 0
+            summed[block : block + _ROWS] += product(alike.clamp_min_(0).square_(), votes)
+    usual = (ballots.sum(0, dtype=torch.float64) / len(ballots)).float()
     summed += defaults.VOTE_PRIOR * usual
     return log_probabilities(summed / summed.sum(1, keepdim=True)) - log_probabilities(usual)
 
 
-def _unit_rows(features: Rows) -> Rows:
+def _unit_rows(features: Rows, nodes: int, target: Target) -> Rows:
     """Rows of norm 1 after columns were weighted by 1 + log(nodes / nodes that have it)."""
     if isinstance(features, SparseRows):
         matrix = features.matrix
-        weights = 1 + np.log(len(features) / np.maximum(1, np.bincount(matrix.indices, minlength=matrix.shape[1])))
+        here = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        weights = 1 + np.log(nodes / np.maximum(1, target.total(torch.from_numpy(here)).numpy()))
         weighted = sp.csr_array(matrix * weights)
         norms = np.maximum(1e-12, np.sqrt(weighted.power(2).sum(axis=1)))
         return CsrRows(sp.csr_array(weighted / norms[:, None]), features.device)
-    having = (features != 0).sum(0).clamp_min(1)
-    return normalize_rows(features * (1 + (len(features) / having).log()))
+    having = target.total((features != 0).sum(0)).clamp_min(1)
+    return normalize_rows(features * (1 + (nodes / having).log()))
 
 
 def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:

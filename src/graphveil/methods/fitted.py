@@ -3,83 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.graph import Graph, GraphView
-from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods.answers import Answers, epsilon_with
+from graphveil.graph import Graph
+from graphveil.methods.answers import epsilon_with
 from graphveil.methods.attached import attached
-from graphveil.methods.inputs import Inputs, node_index
-from graphveil.methods.naming import Naming
+from graphveil.methods.inputs import Inputs, rows_of_norm
 from graphveil.methods.new_nodes import answer_new_nodes
-from graphveil.methods.parameters import Parameters
-from graphveil.noise import NoiseSource
-from graphveil.privacy.certificate import Certificate
+from graphveil.methods.predictions import FittedState, Predictions
+from graphveil.methods.scales import check_columns, with_scales
 from graphveil.privacy.mechanisms import READS_THE_GRAPH, Role
 from graphveil.privacy.plan import Plan
 
-if TYPE_CHECKING:
-    from graphveil.methods.estimator import NodeClassifier
 
-
-class FitKeeper(Protocol):
-    """Keeps an unfinished fit, as `checkpoint.Checkpoint` does, and names the one artifact of a finished one."""
-
-    def following(
-        self, model: NodeClassifier, graph: GraphView, ledger: LedgerLike, source: NoiseSource
-    ) -> AbstractContextManager[None]: ...
-
-    def goes_to(self, artifact: Path, rows: str) -> None: ...
-
-
-@dataclass(eq=False)
-class FittedState:
-    """All that a fitted model knows beside its weights.
-
-    Args:
-        ledger: The executed ledger; rows of new nodes are drawn from it.
-        certificate: What the fit has spent.
-        logits: A row for each node of the training graph.
-        sparse: Whether features are mostly empty, so that layers that read them are sparse.
-        naming: Names of nodes, classes and columns.
-        labels: Of the training graph; None where the graph is not at hand.
-        fingerprint: Of the training graph; None where it was read in parts.
-        answers: What new nodes were told.
-        budget: The epsilon that the fit and further releases may cost together.
-        keeper: Until the model is saved, the checkpoint that still holds its fit.
-    """
-
-    ledger: LedgerLike
-    certificate: Certificate
-    logits: torch.Tensor
-    sparse: bool
-    naming: Naming
-    labels: torch.Tensor | None
-    fingerprint: Fingerprint | None
-    answers: Answers
-    budget: float
-    keeper: FitKeeper | None = None
-
-    @property
-    def plan(self) -> Plan:
-        """The executed plan, on the branch that was taken."""
-        return self.ledger.plan
-
-    def saved(self, answers: Answers, budget: float) -> None:
-        """From now on answers are kept in an artifact with this budget, and no checkpoint is needed."""
-        self.answers, self.budget, self.keeper = answers, budget, None
-
-
-class FittedModel(Parameters):
+class FittedModel(Predictions):
     """What a model answers once it is fitted, and the parts that it is made of.
 
     Formal guarantee: predictions for nodes of the training graph draw nothing. Answers to new nodes join the release
@@ -98,6 +42,8 @@ class FittedModel(Parameters):
 
     # What the paid statistics of a fit say, in sentences for the certificate.
     _learnt: tuple[str, ...] = ()
+    # What columns of raw numbers are scaled by (`scales.learn_scales`).
+    _scales: torch.Tensor = torch.zeros(0, 5)
     # Whether the method reads the graph where its plan does not say otherwise.
     reads_graph: ClassVar[bool] = True
 
@@ -110,24 +56,9 @@ class FittedModel(Parameters):
 
     def take(self, state: FittedState) -> Self:
         """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""
-        self.fitted_: FittedState = state
+        self.fitted_ = state
         self._ledger = state.ledger
         return self
-
-    @property
-    def logits_(self) -> torch.Tensor:
-        """Of all nodes of the training graph."""
-        return self.fitted_.logits
-
-    @property
-    def certificate_(self) -> Certificate:
-        """What the fit has spent."""
-        return self.fitted_.certificate
-
-    @property
-    def plan_(self) -> Plan:
-        """The executed plan, on the branch that was taken."""
-        return self.fitted_.plan
 
     @property
     def budget_(self) -> float:
@@ -151,39 +82,6 @@ class FittedModel(Parameters):
         """
         attached().save(self, Path(folder), budget=budget)
 
-    def predict_proba(self, nodes: Any = None) -> np.ndarray:
-        """Class probabilities of nodes of the training graph.
-
-        Args:
-            nodes: Indices or a boolean mask. None: all nodes.
-
-        Returns:
-            An array with a row for each node and a column for each class. Asking again gives the same answer.
-
-        Raises:
-            InvalidInput: The model is not fitted, or there is no such node.
-
-        Formal guarantee: this draws nothing and costs nothing. At levels `KNeighbor` and `Node` a node's own row is for
-        this node alone.
-        """
-        return torch.softmax(self._selected(nodes), dim=1).numpy()
-
-    def predict(self, nodes: Any = None) -> np.ndarray:
-        """The most probable class of nodes of the training graph.
-
-        Args:
-            nodes: Indices or a boolean mask. None: all nodes.
-
-        Returns:
-            An array of class numbers.
-
-        Raises:
-            InvalidInput: The model is not fitted, or there is no such node.
-
-        Formal guarantee: as `predict_proba`.
-        """
-        return self._selected(nodes).argmax(dim=1).numpy()
-
     def predict_on(self, graph: Graph) -> np.ndarray:
         """Class probabilities on another graph that was no part of training and needs no protection (fully inductive).
 
@@ -202,9 +100,26 @@ class FittedModel(Parameters):
         self.check_fitted()
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
-        data = Inputs(graph, graph.reads(self.direction), self.device, self.fitted_.sparse, self.feature_norm)
         with torch.no_grad():
-            return torch.softmax(self.logits_on(data).cpu(), dim=1).numpy()
+            return torch.softmax(self.logits_on(self.inputs_of(graph)).cpu(), dim=1).numpy()
+
+    def inputs_of(self, graph: Graph) -> Inputs:
+        """A graph as this fitted model reads it.
+
+        Args:
+            graph: The training graph, or another one with the same columns.
+
+        Raises:
+            InvalidInput: Other columns hold raw numbers than in training.
+        """
+        check_columns(self._scales, graph.numeric_columns)
+        adjacency = graph.reads(self.direction)
+        return Inputs(graph, adjacency, self.device, self.fitted_.sparse, self.feature_norm, self._scales)
+
+    def scaled(self, features: torch.Tensor | sp.csr_array) -> torch.Tensor | sp.csr_array:
+        """Rows of features as this fitted model reads them: numbers on the scales of training, rows of one norm."""
+        features = with_scales(features, self._scales)
+        return features if self.feature_norm is None else rows_of_norm(features, self.feature_norm)
 
     def predict_new(
         self,
@@ -255,38 +170,6 @@ class FittedModel(Parameters):
         """Whether answers to new nodes draw noise."""
         del from_graph
         return self.joined_release is not None
-
-    def score(self, nodes: Any) -> float:
-        """Accuracy on the labelled nodes among these.
-
-        Args:
-            nodes: Indices or a boolean mask, for example `graph.test_mask`.
-
-        Returns:
-            The fraction of nodes whose predicted class is their label.
-
-        Raises:
-            InvalidInput: The model has no labels (it was loaded without a graph), or none of the nodes has a label.
-
-        Formal guarantee: none. A score depends on private labels, and publishing it is not accounted for.
-        """
-        guess = torch.from_numpy(self.predict(nodes))
-        if self.fitted_.labels is None:
-            raise InvalidInput("model", self.method, "was loaded without labels; load it with graph=...")
-        truth = self.fitted_.labels[node_index(nodes, len(self.fitted_.labels))]
-        known = truth >= 0
-        if not bool(known.any()):
-            raise InvalidInput("nodes", 0, "none of them has a label to score against")
-        return float((guess == truth)[known].float().mean())
-
-    def _selected(self, nodes: Any) -> torch.Tensor:
-        self.check_fitted()
-        return self.logits_ if nodes is None else self.logits_[node_index(nodes, len(self.logits_))]
-
-    def check_fitted(self) -> None:
-        """Refuse a model that was not fitted."""
-        if not hasattr(self, "fitted_"):
-            raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
         raise InvalidInput("method", self.method, "cannot predict on another graph")

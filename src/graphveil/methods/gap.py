@@ -42,6 +42,7 @@ class GAP(NodeClassifier):
     joins: ClassVar[Role | None] = "aggregation"
     spend: ClassVar[Spend] = staticmethod(gap_plan.spend)
     sums_attributes: ClassVar[bool] = True
+    divides: ClassVar[bool] = True
 
     def _settings(self) -> Settings:
         return replace(super()._settings(), hops=self.hops)
@@ -88,7 +89,7 @@ class GAP(NodeClassifier):
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         hops = [normalize_rows(self._encoder.hidden(features))]
         for seen in [self._encoded, *self._released.unbind(1)][: self.hops]:
-            table = self.arithmetic.table(seen, 1.0, self.plan_.facts.nodes)
+            table = self.arithmetic.table(seen, 1.0, self.plan_.facts.terms)
             summed = self.arithmetic.product(rows, table)
             hops.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
         return self._head(torch.stack(hops, dim=1))
@@ -110,6 +111,6 @@ class GAP(NodeClassifier):
         """H and its L noisy hops as one tensor of nodes x (L + 1) x width."""
         hops = [H]
         for _ in range(self.hops):
-            rows = self.arithmetic.table(hops[-1], 1.0, ledger.plan.facts.nodes)
+            rows = self.arithmetic.table(hops[-1], 1.0, ledger.plan.facts.terms)
             hops.append(normalize_rows(ledger.release("hops", self.arithmetic.product(data.adjacency, rows))))
         return torch.stack(hops, dim=1)

@@ -10,10 +10,12 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.exact import column_totals
+from graphveil.execution.exact import Arithmetic, column_totals
 from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows
 from graphveil.graph import GraphView
+from graphveil.graph.links import total
 from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
+from graphveil.methods.scales import with_scales
 from graphveil.methods.training import Target
 
 # Dense rows of a smaller norm are scaled in two steps.
@@ -30,10 +32,14 @@ class Inputs:
         device: str,
         sparse: bool | None = None,
         feature_norm: float | None = None,
+        scales: torch.Tensor | None = None,
     ) -> None:
         self.nodes, self.classes = graph.num_nodes, graph.num_classes
-        self.adjacency: SparseRows = CsrRows(adjacency, device)
-        self.features = _features(graph, device, sparse, feature_norm)
+        several = adjacency.shape[0] > adjacency.shape[1]
+        # What is read of each relation, one below the other; None: there is one graph.
+        self.relations: SparseRows | None = CsrRows(adjacency, device) if several else None
+        self.adjacency: SparseRows = CsrRows(total(adjacency) if several else adjacency, device)
+        self.features = _features(graph, device, sparse, feature_norm, scales)
         self.features_of = KeptRows(self.features)
         self.target = Target(
             graph.labels.to(device),
@@ -41,9 +47,15 @@ class Inputs:
             graph.val_mask.nonzero().squeeze(1).to(device),
         )
 
+    def product(self, arithmetic: Arithmetic, table: torch.Tensor) -> torch.Tensor:
+        """A W in float64; of several relations side by side, [A^1 W | ... | A^R W]."""
+        if self.relations is None:
+            return arithmetic.product(self.adjacency, table)
+        return side_by_side(arithmetic.product(self.relations, table), self.nodes)
+
     def feature_neighbors(self) -> torch.Tensor:
         """Votes of training nodes with similar features, of labels as they are: for public attributes."""
-        return votes_of_feature_neighbors(self.features, self.target.labels, self.target.train, self.classes)
+        return votes_of_feature_neighbors(self.features, self.target, self.classes)
 
     def mean(self, rows: torch.Tensor) -> torch.Tensor:
         """Over all rows of a table."""
@@ -62,15 +74,24 @@ class Inputs:
         return rows.norm(dim=1).max()
 
 
-def _features(graph: GraphView, device: str, sparse: bool | None, norm: float | None) -> Rows:
+def side_by_side(stacked: torch.Tensor, nodes: int) -> torch.Tensor:
+    """Blocks of this many rows, one below the other, put side by side."""
+    return stacked.unflatten(0, (-1, nodes)).transpose(0, 1).reshape(nodes, -1)
+
+
+def _features(
+    graph: GraphView, device: str, sparse: bool | None, norm: float | None, scales: torch.Tensor | None
+) -> Rows:
     """Features as rows of a linear layer: as the graph stores them, sparse or dense, or as `sparse` says.
 
-    With `norm` each row is scaled to this norm, which is a function of the row alone.
+    With `scales` columns of raw numbers are brought to one scale; then with `norm` each row is scaled to this norm.
+    Both are functions of the row alone, and of what was released.
 
     How they are stored is the owner's choice. To measure how many entries are filled would let one node's features
     decide by which routine the others' are multiplied, and that shows in the last bits.
     """
-    features = graph.features if norm is None else rows_of_norm(graph.features, norm)
+    features = graph.features if scales is None else with_scales(graph.features, scales)
+    features = features if norm is None else rows_of_norm(features, norm)
     if graph.num_features == 0:  # neither, so the layers that read nothing are the ordinary ones
         return torch.zeros(int(features.shape[0]), 0, device=device)
     if isinstance(features, torch.Tensor):

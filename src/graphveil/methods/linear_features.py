@@ -18,7 +18,7 @@ from graphveil.execution.ledger import planned_training
 from graphveil.execution.sparse_rows import KeptRows, Rows, dense, linear
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.training import train_privately
+from graphveil.methods.training import label_rows, train_privately
 from graphveil.privacy.plan import Plan
 
 
@@ -103,6 +103,6 @@ def without_own_influence(
         steps: Of each training.
         mu: Of all trainings together.
     """
-    towards = nn.functional.one_hot(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
+    towards = label_rows(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
     moved = defaults.OWN_INFLUENCE * defaults.LINEAR_RATE * math.sqrt(steps) * mu / 2 * lengths.to(logits)
     return logits - moved[:, None] * towards / towards.norm(dim=1, keepdim=True).clamp_min(1e-9)

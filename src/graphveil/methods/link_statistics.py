@@ -9,6 +9,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.privacy.lattice import count_step
 from graphveil.privacy.levels import KNeighbor, Level, Node
@@ -21,23 +22,26 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
 
     First the class-compatibility matrix, its upper triangle by rows: pair (i, j) counts 1 / max(d_i, d_j, bound) for
     its two classes, with d the number of training neighbours and the bound of `level`. Then the number of pairs, then
-    the number of training nodes of each class, in the units of `sensitivity.link_statistics_units`.
+    the number of training nodes of each class, in the units of `sensitivity.link_statistics_units`. Where links have
+    weights, a pair counts its weight in all of these.
 
     Two nodes are linked if each reads the other: where degrees were cut, one direction may be left, and a degree
-    promise bounds columns alone.
+    promise bounds columns alone. A training node that was emptied has no label: its links count in degrees and in the
+    number of pairs, not in the matrix.
     """
     train = data.target.train.cpu().numpy()
     labels = data.target.labels[data.target.train].cpu().numpy()
-    i, j = _pairs(data.adjacency[data.target.train].matrix[:, train])
-    degrees = np.bincount(np.concatenate([i, j]), minlength=len(train))
+    i, j, links = _pairs(data.adjacency[data.target.train].matrix[:, train])
+    degrees = np.bincount(np.concatenate([i, j]), np.concatenate([links, links]), minlength=len(train))
     step = count_step(len(train))
-    weights = _weights(degrees[i], degrees[j], max(1, _bound(level)))
-    cells = _cell(labels[i], labels[j], data.classes)
+    weights = links * _weights(degrees[i], degrees[j], max(1, _bound(level)))
+    labelled = (labels[i] >= 0) & (labels[j] >= 0)
+    weights, cells = weights[labelled], _cell(labels[i], labels[j], data.classes)[labelled]
     sums = np.zeros(data.classes * (data.classes + 1) // 2, dtype=np.int64)
     np.add.at(sums, cells, np.trunc(weights / step).astype(np.int64))
     pairs, counts = link_statistics_units(_with_bound(level))
-    classes = np.bincount(labels, minlength=data.classes)
-    return torch.from_numpy(np.concatenate([sums * step, [pairs * len(i)], counts * classes])).double()
+    classes = np.bincount(labels[labels >= 0], minlength=data.classes)
+    return torch.from_numpy(np.concatenate([sums * step, [pairs * links.sum()], counts * classes])).double()
 
 
 @dataclass(frozen=True)
@@ -49,12 +53,14 @@ class LinkStatistics:
         degree: Training neighbours of a training node, on average.
         compatibility: Row c: the classes of the neighbours of a node of class c, as shares.
         homophily: 0 where links do not depend on classes, 1 where they stay within them, negative where they avoid it.
+        spread: How degrees vary: the standard deviation of the logarithm of the expected degree of a node.
     """
 
     priors: np.ndarray
     degree: float
     compatibility: np.ndarray
     homophily: float
+    spread: float
 
     @classmethod
     def of(cls, released: torch.Tensor, plan: Plan) -> LinkStatistics:
@@ -70,8 +76,11 @@ class LinkStatistics:
         numbers = np.maximum(values[cells + 1 :] / counts, 1.0)
         priors = numbers / numbers.sum()
         homophily, compatibility = _denoised(matrix, priors, noise)
-        degree = max(0.0, 2 * values[cells] / pairs / plan.facts.train_nodes)
-        return cls(priors, degree, compatibility, homophily)
+        nodes = plan.facts.train_nodes
+        degree = max(0.0, 2 * values[cells] / pairs / nodes)
+        total, doubt = 2 * float(values[:cells].sum()) / nodes, 2 * noise * math.sqrt(cells) / nodes
+        spread = _degree_spread(total, doubt, degree, max(1, _bound(level)))
+        return cls(priors, float(degree), compatibility, homophily, spread)
 
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
@@ -84,6 +93,8 @@ class LinkStatistics:
             like = f"nodes link to their own class only {ratio:.1f} times as often as chance would"
         else:
             like = "links hardly depend on classes"
+        if plan.facts.weighted:
+            return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
 
 
@@ -107,11 +118,48 @@ def _denoised(matrix: np.ndarray, priors: np.ndarray, noise: float) -> tuple[flo
     return homophily, cleaned / cleaned.sum(1, keepdims=True)
 
 
-def _pairs(reads: sp.csr_array) -> tuple[np.ndarray, np.ndarray]:
-    """Both ends of every pair that reads each other, each pair once."""
-    links = reads.multiply(reads.T).tocoo()
+def _degree_spread(total: float, doubt: float, degree: float, bound: int) -> float:
+    """How degrees vary, from the weights of all pairs together.
+
+    A node's pairs weigh 1 / max(d_i, d_j, bound). In a graph of equal degrees above the bound the pairs of each node
+    weigh 1 in all; the more degrees differ, the less. Of the spreads on a grid the most likely one is taken, with
+    `defaults.USUAL_SPREAD` where the weights cannot tell.
+
+    Args:
+        total: Twice the weight of all pairs, for each training node; noisy.
+        doubt: The standard deviation of its noise.
+        degree: The mean degree.
+        bound: The least number that a weight is divided by.
+    """
+    usual, width = defaults.USUAL_SPREAD
+    spreads = np.linspace(0.0, 2.0, 41)
+    expected = np.array([_weight_of_pairs(spread, degree, bound) for spread in spreads])
+    # A part of the weight for what the model does not know: who links to whom depends on degrees.
+    misfit = (expected - total) ** 2 / (doubt**2 + (0.05 * expected) ** 2 + 1e-12) + ((spreads - usual) / width) ** 2
+    return float(spreads[np.argmin(misfit)])
+
+
+def _weight_of_pairs(spread: float, degree: float, bound: int) -> float:
+    """Twice the expected weight of all pairs, for each node, where expected degrees are log-normal and links random.
+
+    The two ends of a link have degrees of which the larger ones are the more frequent, so their logarithm is
+    shifted by the squared spread; each is 1 plus a Poisson number, here a normal one.
+    """
+    points, chances = np.polynomial.hermite_e.hermegauss(24)
+    rates = degree * np.exp(spread * points + spread**2 / 2)
+    degrees = 1 + np.maximum(0, rates[:, None] + np.sqrt(rates)[:, None] * points[None, :]).ravel()
+    weights = np.outer(chances, chances).ravel() / chances.sum() ** 2
+    order = np.argsort(degrees)
+    up_to = np.cumsum(weights[order])
+    larger = np.diff(up_to**2, prepend=0.0)  # the chance that this is the larger of two
+    return degree * float((larger / np.maximum(degrees[order], bound)).sum())
+
+
+def _pairs(reads: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both ends of every pair that reads each other, each pair once, and its weight."""
+    links = reads.minimum(reads.T).tocoo()
     once = links.coords[0] < links.coords[1]
-    return links.coords[0][once], links.coords[1][once]
+    return links.coords[0][once], links.coords[1][once], links.data[once].astype(np.float64)
 
 
 def _weights(first: np.ndarray, second: np.ndarray, bound: int) -> np.ndarray:

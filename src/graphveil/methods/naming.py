@@ -12,6 +12,7 @@ from graphveil.graph import GraphView
 from graphveil.graph.report import FeatureColumn
 from graphveil.graph.validation import why_no_id
 from graphveil.privacy.facts import PublicFacts
+from graphveil.storage.decoding import check_declared
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Naming:
         nodes = None if graph.node_ids is None else tuple(map(str, graph.node_ids.tolist()))
         columns = () if graph.counts is None else graph.counts.columns
         # A matrix in a file is reported as one wide column; and features may have been replaced since they were read.
-        single = all(column.kind == "categorical" or column.width == 1 for column in columns)
-        if not single or sum(column.width for column in columns) != graph.num_features:
+        width = sum(column.width for column in columns)
+        if width != graph.num_features or any(column.kind == "matrix" for column in columns):
             columns = ()
         return cls(nodes, graph.class_names, columns, graph.class_names is None or graph.undeclared.classes is None)
 
@@ -126,7 +127,9 @@ def _is_undeclared(column: FeatureColumn) -> bool:
 
 
 def _column(public: Mapping[str, Any], undeclared: Mapping[str, Sequence[str]]) -> FeatureColumn:
-    column = FeatureColumn(**{**public, "categories": tuple(public["categories"])})
+    limits = None if public["range"] is None else tuple(public["range"])
+    column = FeatureColumn(**{**public, "categories": tuple(public["categories"]), "range": limits})
+    check_declared(column)
     if _is_undeclared(column):
         column = replace(column, categories=tuple(undeclared[column.name]))
     if column.kind == "categorical" and len(column.categories) != column.width:

@@ -6,28 +6,28 @@ import math
 
 import torch
 
-from graphveil.methods import defaults
-
-# Degrees as multiples of the usual one, evenly on a logarithmic scale.
+# Degrees as multiples of the usual one, evenly on a logarithmic scale, up to so many standard deviations.
 _MULTIPLES = 11
-_WIDEST = 2.4
+_WIDEST = 2.2
 
 
 @torch.no_grad()
-def log_likelihoods(counts: torch.Tensor, expected: torch.Tensor, noise: float) -> torch.Tensor:
+def log_likelihoods(counts: torch.Tensor, expected: torch.Tensor, noise: float, spread: float) -> torch.Tensor:
     """log p(counts | class) for each row and class, less the mean over classes.
 
     Counts are centred: each row has lost its mean. A node of class c with m times the usual number of links has
-    Gaussian counts of mean m expected[c] and variance m expected[c] + noise^2, and the logarithm of m is normal with
-    standard deviation `defaults.LIKELIHOOD_SPREAD`.
+    Gaussian counts of mean m expected[c] and variance m expected[c] + noise^2; the logarithm of m is normal with
+    standard deviation `spread`, and the mean of m is 1.
 
     Args:
         counts: Centred noisy counts, a row for each node and a column for each class of neighbours.
         expected: Row c: how many neighbours of each class a node of class c has.
         noise: The standard deviation of the noise on each count.
+        spread: How degrees vary (`LinkStatistics.spread`).
     """
-    places = torch.linspace(-_WIDEST, _WIDEST, _MULTIPLES, dtype=torch.float64)
-    chances = torch.log_softmax(-0.5 * (places / defaults.LIKELIHOOD_SPREAD).square(), dim=0)
+    deviations = torch.linspace(-_WIDEST, _WIDEST, _MULTIPLES, dtype=torch.float64)
+    places = spread * deviations - spread**2 / 2
+    chances = torch.log_softmax(-0.5 * deviations.square(), dim=0)
     columns = []
     for row in expected.double().clamp_min(0).cpu():
         terms = []

@@ -12,7 +12,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import CsrRows, Rows
 from graphveil.methods.answers import Answer, check_unchanged, fingerprint, pay
-from graphveil.methods.inputs import dense_rows, node_index, rows_of_norm
+from graphveil.methods.inputs import dense_rows, node_index
 
 if TYPE_CHECKING:
     from graphveil.methods.fitted import FittedModel
@@ -28,6 +28,9 @@ def answer_new_nodes(
     update: bool,
 ) -> np.ndarray:
     """What `FittedModel.predict_new` returns."""
+    facts = model.plan_.facts
+    if facts.weighted or facts.relations:
+        raise InvalidInput("graph", "weights or relations", "new nodes cannot be answered yet; fit again with them")
     names = model.fitted_.naming.new_ids(ids, model.plan_.facts.nodes)
     x, rows = _rows_of(model, names, features, neighbors)
     questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
@@ -61,9 +64,7 @@ def _answers(
             pay(model.plan_, model.joined_release, max(releases), model.budget_)
         _count_readers(model, rows, np.array(releases))
     with torch.no_grad():
-        features = sp.csr_array(x) if model.fitted_.sparse else dense_rows(x)
-        if model.feature_norm is not None:
-            features = rows_of_norm(features, model.feature_norm)
+        features = model.scaled(sp.csr_array(x) if model.fitted_.sparse else dense_rows(x))
         inputs: Rows = CsrRows(features, model.device) if model.fitted_.sparse else features.to(model.device)
         logits = model.logits_new(inputs, CsrRows(rows, model.device), from_graph)
     counted = draws and model.degree_bound(model.plan_) is not None

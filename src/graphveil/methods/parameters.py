@@ -15,7 +15,7 @@ from graphveil.graph import Graph
 from graphveil.graph.graph import Direction
 from graphveil.methods import defaults
 from graphveil.methods.registry import METHODS
-from graphveil.methods.spending import Settings, Spend, make_plan
+from graphveil.methods.spending import Settings, Spend, make_plan, promised_power
 from graphveil.privacy.facts import PublicFacts, declared_edges
 from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
 from graphveil.privacy.plan import Plan
@@ -23,7 +23,7 @@ from graphveil.privacy.plan import Plan
 # The default of a field that has to be given.
 _MISSING: Any = None
 # Networks beyond this fit into no machine, and nothing is gained by their size.
-_MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000}
+_MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000, "depth": 1000, "base_layers": 1000}
 
 
 @dataclass(eq=False)
@@ -172,6 +172,9 @@ class Parameters:
                 directed=graph.directed,
                 edges=declared_edges(self.public_edges),
                 undeclared=graph.undeclared.facts(),
+                max_weight=graph.max_weight,
+                relations=() if graph.relations is None else graph.relations.names,
+                numeric_columns=len(graph.numeric_columns),
             )
         )
 
@@ -199,7 +202,7 @@ class Parameters:
         validate.count("epochs", self.epochs, least=0)
         for name, most in _MOST.items():
             if hasattr(self, name):
-                validate.count(name, getattr(self, name), least=name == "hidden", most=most)
+                validate.count(name, getattr(self, name), least=name in ("hidden", "base_layers"), most=most)
         validate.positive("free_learning_rate", self.free_learning_rate)
         if self.learning_rate is not None:
             validate.positive("learning_rate", self.learning_rate)
@@ -235,9 +238,22 @@ class Parameters:
             raise InvalidInput("reserved_readers", reserved, f"must be less than the promise, {bound}")
         return bound - reserved
 
-    def check_readers(self, plan: Plan, largest: int) -> None:
+    def promised_power(self, plan: Plan) -> int:
+        """What the degree promise adds up: 0 the readers of a node, 1 the weights of their links, 2 the squares."""
+        return promised_power(plan.all_mechanisms) if plan.facts.weighted else 0
+
+    def reads_relations(self, plan: Plan) -> bool:
+        """Whether several relations are read one by one; otherwise their sum is read, cut at 1."""
+        del plan
+        return False
+
+    def check_readers(self, plan: Plan, largest: float) -> None:
         """Refuse a graph in which a node is read by more than the promise leaves."""
         room = self.room_for_old_readers(plan)
+        if room is not None and largest > room and (self.promised_power(plan) or plan.facts.relations):
+            what = ("number", "weights", "squared weights")[self.promised_power(plan)]
+            why = f"the graph breaks this promise: the {what} of the links by which a node is read come to {largest:g}"
+            raise InvalidInput("max_degree", room, why)
         if room is not None and self.reserved_readers and largest > room:
             why = f"and the promise leave {room} readers, but a node is read by {largest}"
             raise InvalidInput("reserved_readers", self.reserved_readers, why)

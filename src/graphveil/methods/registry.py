@@ -56,6 +56,7 @@ METHODS = {
     for method in (
         Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.dpdgc_plan:spend"),
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.gap_plan:spend"),
+        Method("progap", "graphveil.methods.progap:ProGAP", "graphveil.methods.gap_plan:spend_progap"),
         Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.mlp_plan:spend"),
         Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.sage_plan:spend_sage"),
         Method("randedge", "graphveil.methods.sage:RandEdge", "graphveil.methods.sage_plan:spend_randedge"),

@@ -12,7 +12,7 @@ from torch import nn
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.edges import randomized_edges
+from graphveil.execution.draws import randomized_edges
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense, linear
 from graphveil.graph.graph import Direction
@@ -150,6 +150,6 @@ def _means(mean: SparseRows, features: Rows) -> Rows:
 
 
 def _row_means(adjacency: sp.csr_array) -> sp.csr_array:
-    counts = np.diff(adjacency.indptr)
-    weights = np.repeat(1.0 / np.maximum(counts, 1), counts).astype(np.float32)
-    return sp.csr_array((weights, adjacency.indices, adjacency.indptr), shape=adjacency.shape)
+    sums = adjacency.sum(axis=1, dtype=np.float64)
+    parts = adjacency.data / np.repeat(np.where(sums > 0, sums, 1.0), np.diff(adjacency.indptr))
+    return sp.csr_array((parts.astype(np.float32), adjacency.indices, adjacency.indptr), shape=adjacency.shape)

@@ -25,6 +25,9 @@ def spend_randedge(level: Level, facts: PublicFacts, settings: Settings, epsilon
         return Spending((), {})
     if not isinstance(level, Edge):
         raise InvalidInput("level", level_name(level), "randedge protects edges only; use level edge")
+    if facts.weighted:
+        why = "randedge answers whether a link exists and cannot keep its weight; read the graph without weights"
+        raise InvalidInput("max_weight", facts.max_weight, why)
     bits = sensitivity.randomized_edges(level, facts.nodes, paired=not facts.directed)
     each = (epsilon or 1.0) / bits
     source = "docs/theory.md section 6.3 (one answer for each bit that an edge changes)"

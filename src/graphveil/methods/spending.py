@@ -7,7 +7,7 @@ plan is shown at once. Noise is left at one unit there; `make_plan` calibrates i
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from graphveil.methods import defaults
 from graphveil.methods.registry import method_named
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts, automatic_delta, check_delta
-from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, with_unit
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism, Role
 from graphveil.privacy.plan import Branch, Plan
 
@@ -88,12 +88,14 @@ class Spending:
         shares: The default parts of mu^2, by the name of a mechanism (`Plan.calibrated`).
         branches: The ways to go on after them; none if they are all.
         degree_bound: The bound on the readers of a node that the sensitivities rely on; None if they rely on none.
+        by_relation: Whether several relations are released side by side; otherwise their sum is read, cut at 1.
     """
 
     shared: tuple[Mechanism, ...]
     shares: Mapping[str, float]
     branches: tuple[Branch, ...] = ()
     degree_bound: int | None = None
+    by_relation: bool = False
 
 
 class Spend(Protocol):
@@ -153,11 +155,11 @@ def make_plan(
         raise InvalidInput("epsilon", epsilon, "give either epsilon or noise")
     settings = replace(settings, steps=settings.steps or defaults.steps_for(epsilon))
     empty = Plan(method, level, facts, chosen_delta, ())
-    spending = spending_of(method, spend, level, facts, settings, epsilon)
+    spending = _with_scales(spending_of(method, spend, level, facts, settings, epsilon), level, facts)
     plan = replace(
         empty,
         shared=spending.shared,
-        assumptions=_degree_sentences(spending.degree_bound, settings),
+        assumptions=(*_relation_sentences(spending, facts), *_degree_sentences(spending, settings, facts)),
         branches=spending.branches,
     )
     if isinstance(level, Public):
@@ -194,22 +196,41 @@ def spending_of(
     return spending
 
 
+def _with_scales(spending: Spending, level: Level, facts: PublicFacts) -> Spending:
+    """Where attributes are private and there are columns of raw numbers: their histograms, before everything else."""
+    if not facts.numeric_columns or not protects_attributes(level):
+        return spending
+    scales = GaussianRelease(
+        "scales",
+        ByKind.same(sensitivity.column_histograms(facts.numeric_columns)),
+        1.0,
+        "docs/theory.md section 5.9 (histograms of columns)",
+        uses=2,
+        role="scales",
+        own_rows=True,
+    )
+    shares = {"scales": defaults.SCALES_SHARE, **spending.shares}
+    return replace(spending, shared=(scales, *spending.shared), shares=shares)
+
+
 def own_training(name: str, role: Role, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
     """Training in which a training node moves its own row, and an unlabelled one moves none."""
     group = ByKind(sensitivity.head_group(level, facts.train_nodes), 0)
     proof = "docs/theory.md section 4 (the node's own row; all others are private already)"
-    return training(name, role, group, facts, settings, proof)
+    return training(name, role, level, group, facts, settings, proof)
 
 
 def training(
-    name: str, role: Role, group: ByKind, facts: PublicFacts, settings: Settings, source: str
+    name: str, role: Role, level: Level, group: ByKind, facts: PublicFacts, settings: Settings, source: str
 ) -> ClippedTraining:
+    """Clipped training in which a node of each kind moves `group` rows, a training node's own among them."""
     rate = 1.0
     if settings.batch_size is not None:
         # A multiple of 2^-40, which a uniform number of 52 bits is below with exactly this probability.
         rate = min(1.0, math.ceil(settings.batch_size / facts.train_nodes * 2.0**40) * 2.0**-40)
     steps = settings.steps or defaults.steps_for(None)
-    return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip, role=role)
+    removed = ByKind(sensitivity.removed_rows(level, int(group.training)), 0)
+    return ClippedTraining(name, group, 1.0, steps, source, rate, settings.clip, role=role, removed=removed)
 
 
 def released_product(table: str, moved: float, level: Level, settings: Settings, source: str) -> GaussianRelease:
@@ -245,13 +266,48 @@ def promised_degree(level: KNeighbor | Node, settings: Settings) -> int | None:
     return level.max_degree if isinstance(level, Node) else settings.max_degree
 
 
-def _degree_sentences(bound: int | None, settings: Settings) -> tuple[str, ...]:
+def promised_power(mechanisms: Iterable[Mechanism]) -> int:
+    """What a degree promise adds up over the readers of a node, by the mechanisms that rely on it.
+
+    A release and an aggregation need the squares of weights (power 2), link statistics the weights themselves (1), and
+    whatever counts changed rows the number of readers (0). docs/theory.md, section 2.7.
+    """
+
+    def power(mechanism: Mechanism) -> int:
+        counted = mechanism.role in ("embedding", "gradient", "edges")
+        if counted or (isinstance(mechanism, GaussianRelease) and "neighbors" in mechanism.table.split("+")):
+            return 0
+        return 1 if mechanism.role == "statistics" else 2
+
+    return min(map(power, mechanisms), default=2)
+
+
+def _all_of(spending: Spending) -> list[Mechanism]:
+    return [*spending.shared, *(mechanism for branch in spending.branches for mechanism in branch.mechanisms)]
+
+
+def _relation_sentences(spending: Spending, facts: PublicFacts) -> tuple[str, ...]:
+    """How the relations are read."""
+    if not facts.relations:
+        return ()
+    if spending.by_relation:
+        return ("The neighbours of each relation are released by themselves, side by side.",)
+    return ("The relations are read as one graph: what they say of a pair of nodes is added up and cut at 1.",)
+
+
+def _degree_sentences(spending: Spending, settings: Settings, facts: PublicFacts) -> tuple[str, ...]:
     """What the certificate says about degrees (docs/theory.md, section 2, last bullet).
 
     Whether anything had to be cut is private, and the same is said in both cases.
     """
+    bound = spending.degree_bound
     if bound is None:
         return ()
+    mechanisms = _all_of(spending)
+    together = " over all relations together" if facts.relations and spending.by_relation else ""
+    power = promised_power(mechanisms) if facts.weighted else 0
+    if power or together:
+        return _weight_sentences(bound, settings, power, together)
     if settings.capped:
         kept = bound - settings.reserved_readers
         return (
@@ -259,3 +315,18 @@ def _degree_sentences(bound: int | None, settings: Settings) -> tuple[str, ...]:
             "Adjacent graphs are graphs that differ after the capping; a change before it can move more links.",
         )
     return (f"Promised: no node is read by more than {bound} others, before and after a change.",)
+
+
+def _weight_sentences(bound: int, settings: Settings, power: int, together: str) -> tuple[str, ...]:
+    """The same where the promise is about weights, or about links of several relations."""
+    what = ("number", "weights", "squared weights")[power]
+    if settings.capped:
+        return (
+            f"Of the links by which a node is read, some are dropped at random before training, until their {what}"
+            f"{together} come to at most {bound - settings.reserved_readers}. Adjacent graphs are graphs that differ "
+            "after the capping; a change before it can move more links.",
+        )
+    return (
+        f"Promised: the {what} of the links by which a node is read come to at most {bound}{together}, before and "
+        "after a change.",
+    )

@@ -17,6 +17,7 @@ from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.training import label_rows
 from graphveil.privacy.lattice import table_step
 from graphveil.privacy.levels import protects_attributes
 
@@ -36,7 +37,7 @@ class Tables:
         self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: LedgerLike, arithmetic: Arithmetic = EXACT
     ) -> None:
         self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
-        self._arithmetic, self._nodes = arithmetic, ledger.plan.facts.nodes
+        self._arithmetic, self._terms = arithmetic, ledger.plan.facts.terms
         self._private = protects_attributes(ledger.plan.level)
 
     def joined(self, name: str) -> torch.Tensor:
@@ -76,7 +77,7 @@ class Tables:
     @cached_property
     def readers(self) -> torch.Tensor:
         """What those say who read a node: A^T of the label table, released in all rows (docs/theory.md, 5.4)."""
-        rows = self._arithmetic.table(self.labels, 1.0, self._nodes)
+        rows = self._arithmetic.table(self.labels, 1.0, self._terms)
         noisy = self._ledger.release("readers", self._arithmetic.transposed_product(self._data.adjacency, rows))
         return self._to_norm_one(shrunk_rows(noisy, noise_of(self._ledger, "readers")))
 
@@ -85,7 +86,7 @@ class Tables:
         """Whose readers have which labels: S = A^T diag(w) Y + noise over training rows, less what S usually is."""
         data = self._data
         rows = weighted_labels(
-            data.adjacency, data.target.labels, data.target.train, data.classes, self._tau, self._nodes
+            data.adjacency, data.target.labels, data.target.train, data.classes, self._tau, self._terms
         )
         counts = self._ledger.release("neighbors", self._arithmetic.transposed_product(data.adjacency, rows))
         usual = data.total(counts).float().clamp_min(1e-9)
@@ -106,15 +107,15 @@ class Tables:
 
 
 def weighted_labels(
-    adjacency: SparseRows, labels: torch.Tensor, train: torch.Tensor, classes: int, tau: float, nodes: int
+    adjacency: SparseRows, labels: torch.Tensor, train: torch.Tensor, classes: int, tau: float, terms: int
 ) -> torch.Tensor:
-    """diag(w) Y over training rows, w_i = min(1, tau / sqrt(deg_i)), rounded down to the lattice of sums of `nodes`
-    rows; the others are zero."""
+    """diag(w) Y over training rows, w_i = min(1, tau / |A_i|), rounded down to the lattice of sums of `terms` rows; the
+    others are zero. Where entries are 0/1, |A_i| is the root of the degree."""
     weighted = torch.zeros(len(adjacency), classes, device=labels.device)
-    degrees = adjacency.squared_norms[train].clamp_min(1.0)  # entries are 0/1, so this is the number of them
-    step = table_step(1.0, nodes)
+    degrees = adjacency.squared_norms[train].clamp_min(1e-9)  # less than that means: no entries
+    step = table_step(1.0, terms)
     weights = (tau * (1 - 1e-12) / degrees.sqrt()).clamp_(max=1.0).div_(step).floor_().mul_(step).float()
-    weighted[train] = functional.one_hot(labels[train], classes).float() * weights[:, None]
+    weighted[train] = label_rows(labels[train], classes) * weights[:, None]
     return weighted
 
 

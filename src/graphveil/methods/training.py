@@ -7,16 +7,16 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
 from graphveil.execution import LedgerLike
-from graphveil.execution.clipping import ClippedSums
 from graphveil.execution.exact import EXACT, Arithmetic
-from graphveil.execution.gradients import ExactGradients
+from graphveil.execution.gradients import ClippedSums, ExactGradients
+from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import KeptRows, Rows
-from graphveil.execution.stages import Stages
 from graphveil.methods.networks import begin_step, mean_of
 from graphveil.methods.training_state import Best, RunningMean, TrainingState
 
@@ -25,6 +25,9 @@ _WORTH_THREADS = 4_000_000
 # Rows of a full batch that are worked on at a time: 16,384 rows of a layer's 64 numbers are 4 MiB, so what one
 # operation makes is in the cache for the next, however large the graph is.
 ROWS_AT_ONCE = 2**14
+
+# The label of a node that has none. A training node that was emptied (zero-out) has it too.
+NO_LABEL = -1
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
@@ -68,13 +71,25 @@ class Target:
         """On the validation nodes, whose logits these are."""
         return float((logits.argmax(1) == self.labels[self.validation]).float().mean())
 
-    def shuffled(self) -> torch.Tensor:
-        """The training nodes in the order in which folds are dealt."""
-        return self.train[torch.randperm(len(self.train), device=self.train.device)]
+    @property
+    def first_node(self) -> int:
+        """The number of the first of these nodes among the nodes of all processes."""
+        return 0
 
-    def held_out(self, fold: int, folds: int) -> slice:
-        """The places in that order that a fold leaves out."""
-        return slice(fold, None, folds)
+    def gathered(self, rows: torch.Tensor) -> torch.Tensor:
+        """The rows of all processes, one process's below the other's."""
+        return rows
+
+    def folds(self, key: int, count: int) -> torch.Tensor:
+        """The fold of each training node, by its place among all that train: the same for any number of processes."""
+        block, before = divmod(self.first, 4)  # Philox makes four numbers at a time
+        drawn = np.random.Philox(key=key, counter=[block, 0, 0, 0]).random_raw(before + len(self.train))[before:]
+        return torch.from_numpy((drawn % count).astype(np.int64)).to(self.train.device)
+
+
+def label_rows(labels: torch.Tensor, classes: int) -> torch.Tensor:
+    """One-hot rows in float32; the row of a node without a label is zero."""
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
 
 
 def train_freely(
@@ -138,12 +153,10 @@ def train_privately(
     after_step: Callable[[], None] | None = None,
     average: bool = False,
     arithmetic: Arithmetic = EXACT,
-    clipped_sums: Callable[[], list[torch.Tensor]] | None = None,
 ) -> None:
     """Clipped training as `name` plans it: its steps, its sampling, its noise.
 
-    The last iterate, or with `average` the mean of the second half of them, which averages noise away. `clipped_sums`
-    gives the exact sums of a full batch for models that are not made of linear layers. Formal
+    The last iterate, or with `average` the mean of the second half of them, which averages noise away. Formal
     guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
@@ -157,14 +170,12 @@ def train_privately(
     clipped = ClippedSums(model, planned.clip, target.count, arithmetic)
 
     def row_losses(rows: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none")
+        # A node without a label (-1) has no loss, and so adds nothing to the sum.
+        return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none", ignore_index=NO_LABEL)
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
-        if clipped_sums is not None:
-            assert drawn is None, "these sums are over all rows"
-            sums = clipped_sums()
-        elif drawn is None:
+        if drawn is None:
             sums = clipped.over(blocks, row_losses)
         else:
             sums = clipped.of(partial(row_losses, target.train[drawn]))
@@ -210,23 +221,21 @@ def cross_fitted(
     A training node's come from the model that has not seen it, as everybody else's do, so that what is trained on
     them next sees how good they really are; other nodes get the mean. `fit` is `train_freely` with its settings.
     """
-    order = target.shuffled()
-    held = [target.held_out(fold, folds) for fold in range(folds)]
+    fold_of = target.folds(int(torch.randint(2**62, ())), folds)
     models = nn.ModuleList()
     found = []
     for fold in range(folds):
-        kept = torch.ones(len(order), dtype=torch.bool, device=order.device)
-        kept[held[fold]] = False
         model, inputs = make(), KeptRows(rows)
 
         def logits(rows: torch.Tensor | None, model: nn.Module = model, inputs: KeptRows = inputs) -> torch.Tensor:
             return model(inputs(rows))
 
-        fit(model, logits, replace(target, train=order[kept]))
+        fit(model, logits, replace(target, train=target.train[fold_of != fold]))
         models.append(model)
         with torch.no_grad():
             found.append(torch.softmax(model(rows), dim=1))
     mean = mean_of(found)
     for fold in range(folds):
-        mean[order[held[fold]]] = found[fold][order[held[fold]]]
+        held_out = target.train[fold_of == fold]
+        mean[held_out] = found[fold][held_out]
     return models, mean

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import nn
 
+from graphveil.execution.sparse_rows import SparseLinear
+
 
 class RunningMean:
     """The mean of a model's weights over the steps at which it was asked to add them."""
@@ -74,6 +76,20 @@ class TrainingState:
         for place, moments in self._optimizer.state_dict()["state"].items():
             found |= _prefixed(f"adam {place}", moments)
         return found | _prefixed("beside", self._beside.tensors() if self._beside else {})
+
+    def divided(self) -> set[str]:
+        """The names of tensors of which other processes have further rows."""
+        weights = {
+            id(module.weight) for module in self._model.modules() if isinstance(module, SparseLinear) and module.divided
+        }
+        trained = 0
+        names = set[str]()
+        for place, (name, parameter) in enumerate(self._model.named_parameters()):
+            if id(parameter) in weights:
+                moments = (f"adam {place}/{moment}" for moment in ("exp_avg", "exp_avg_sq"))
+                names |= {f"model/{name}", *moments, f"beside/{trained}", f"beside/weights/{name}"}
+            trained += parameter.requires_grad
+        return names
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._model.load_state_dict(_below("model", tensors))

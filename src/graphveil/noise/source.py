@@ -205,15 +205,15 @@ class NoiseSource:
                 draw(worker, chunks[row.start : row.stop], first + row.start * BLOCKS)
 
         # The calling thread starts at once; other threads take chunks that are left when they start.
-        helping = [_helpers(threads - 1).submit(run, worker) for worker in self._workers[1:threads]]
+        futures = [_pool(threads - 1).submit(run, worker) for worker in self._workers[1:threads]]
         try:
             run(self._workers[0])
         finally:
-            for helper in helping:
-                if not helper.cancel():
-                    helper.result()
+            for future in futures:
+                if not future.cancel():
+                    future.result()
 
 
 @cache
-def _helpers(threads: int) -> ThreadPoolExecutor:
+def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, "graphveil noise")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 import platform
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.facts import PublicFacts, delta_warning
+from graphveil.privacy.facts import PublicFacts, delta_warning, links_are_public, what_a_link_is
 from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.privacy.levels import (
     Edge,
@@ -19,6 +19,7 @@ from graphveil.privacy.levels import (
     Level,
     Public,
     describe,
+    is_zero_out,
     level_from_dict,
     level_to_dict,
     protects_attributes,
@@ -128,7 +129,7 @@ class Certificate:
         gaussian = [m for m in self.mechanisms if not isinstance(m, Responses) and m.noise > 0]
         training = [m for m in gaussian if isinstance(m, ClippedTraining)]
         return {
-            "table_step": table_step(1.0, self.facts.nodes),
+            "table_step": table_step(1.0, self.facts.terms),
             "gradient_steps": {m.name: GradientLattice(m.clip, self.facts.train_nodes).step for m in training},
             "noise_steps": {m.name: noise_step(m.noise) for m in gaussian},
             "sampler_delta": SAMPLER_DELTA,
@@ -150,7 +151,7 @@ class Certificate:
             "learnt": list(self.learnt),
             "mechanisms": mechanisms_to_list(self.shared, [b for b in self.branches if b.name == self.followed]),
             "not_executed": mechanisms_to_list((), self.not_followed),
-            "facts": {**asdict(self.facts), "undeclared": list(self.facts.undeclared)},
+            "facts": self.facts.to_dict(),
             "assumptions": list(self.assumptions),
             "not_protected": list(self.not_protected),
             "arithmetic": self.arithmetic,
@@ -226,11 +227,13 @@ class Certificate:
         )
 
     def __str__(self) -> str:
-        lines = ["PRIVACY CERTIFICATE", "", f"  {describe(self.level)}"]
+        plain = not self.facts.weighted and not self.facts.relations
+        protected = (describe(self.level, degrees=plain), *what_a_link_is(self.level, self.facts))
+        lines = ["PRIVACY CERTIFICATE", "", *(f"  {sentence}" for sentence in protected)]
         if isinstance(self.level, Public):
             lines += ["  No noise was added and no guarantee is given.", ""]
         else:
-            lines += [f"  {_in_words(self.epsilon, self.delta)}", "", self._figures(), ""]
+            lines += [f"  {_in_words(self.epsilon, self.delta, self.level)}", "", self._figures(), ""]
             lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
             lines += ["What private data was used for", *self._mechanism_lines(), ""]
             if self.learnt:
@@ -289,13 +292,14 @@ def _power(step: float) -> str:
     return f"2^{round(math.log2(step))}"
 
 
-def _in_words(epsilon: float, delta: float) -> str:
+def _in_words(epsilon: float, delta: float, level: Level) -> str:
     if epsilon == 0:
         return "The model does not depend on it at all."
     # At even prior odds, any test errs with probability at least (1 - delta) / (1 + e^epsilon).
     sure = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700)))
+    question = "whether it is there" if is_zero_out(level) else "between two versions of it"
     return (
-        f"Someone who knows everything else and has to guess between two versions of it, at even odds beforehand, "
+        f"Someone who knows everything else and has to guess {question}, at even odds beforehand, "
         f"is right with probability at most {sure:.6g}."
     )
 
@@ -311,15 +315,12 @@ def assumptions_of(plan: Plan) -> tuple[str, ...]:
     if facts.edges is not None:
         edges: tuple[str, ...] = (f"Declared: at most {facts.edges} stored edges.",)
     else:
-        edges = () if _links_are_public(level) else ("The number of edges is not assumed to be known.",)
-    simple = "The adjacency is 0/1 without self-loops or duplicates, and features are not computed from it."
+        edges = () if links_are_public(level) else ("The number of edges is not assumed to be known.",)
+    simple = f"{facts.entries} without self-loops or duplicates, and features are not computed from it."
     read = tuple(f"Treated as public, read from the data and not declared: {fact}." for fact in facts.undeclared)
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
-    return (known, *read, *edges, simple, *(() if isinstance(level, Edge | Public) else (nodes,)), *plan.assumptions)
-
-
-def _links_are_public(level: Level) -> bool:
-    return isinstance(level, KNeighbor) and level.k == 0
+    settled = () if isinstance(level, Edge | Public) else (nodes,)
+    return (known, *read, *facts.declared_links(), *edges, simple, *settled, *plan.assumptions)
 
 
 def not_protected_by(plan: Plan) -> tuple[str, ...]:
@@ -344,12 +345,16 @@ def not_protected_by(plan: Plan) -> tuple[str, ...]:
             "links, its links. Hand it to that node only; the guarantee covers the model and the predictions of "
             "everybody else."
         )
-    if _links_are_public(level):
+    if links_are_public(level):
         lines.append("Who is connected to whom.")
     elif isinstance(level, KNeighbor):
         lines.append(f"More than {level.k} of the nodes that a node reads, or of those that read it, at a time.")
     if not protects_attributes(level):
         lines.append("Features and labels of any node.")
+    if is_zero_out(level):
+        lines.append(
+            "Which of two records a node has, where it is known to have one: that is exposed about twice as much."
+        )
     lines.append("Groups: what many nodes have in common is what a model is meant to learn.")
     lines.append("Accuracy figures on validation or test labels, if they are published: they were not accounted for.")
     return tuple(lines)

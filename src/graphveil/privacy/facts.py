@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.levels import Edge, Level, Public
+from graphveil.privacy.lattice import WEIGHT_BITS
+from graphveil.privacy.levels import Edge, KNeighbor, Level, Public
 
 LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
 
@@ -21,10 +23,14 @@ class PublicFacts:
         features: The number of features.
         classes: The number of classes.
         directed: Whether the graph is declared directed.
+        numeric_columns: How many columns of features hold raw numbers, which a fit has to bring to one scale. A fact
+            about the form of the tables.
         edges: A declared upper bound on the number of stored edges, never a count: the count is private. None: no
             bound.
         undeclared: Facts among these that were read from the data and not declared, in words that contain no values of
             the data.
+        max_weight: The declared weight from which on a link counts fully; None: links have no weights.
+        relations: The declared names of relations, where there are several.
 
     Raises:
         InvalidInput: A number is out of range.
@@ -37,31 +43,97 @@ class PublicFacts:
     directed: bool = False
     edges: int | None = None
     undeclared: tuple[str, ...] = ()
+    max_weight: float | None = None
+    relations: tuple[str, ...] = ()
+    numeric_columns: int = 0
 
     def __post_init__(self) -> None:
         validate.count("nodes", self.nodes, least=2)
         validate.count("train_nodes", self.train_nodes)
         validate.count("features", self.features, least=0)
         validate.count("classes", self.classes, least=2)
+        validate.count("numeric_columns", self.numeric_columns, least=0)
+        if self.numeric_columns > self.features:
+            raise InvalidInput("numeric_columns", self.numeric_columns, f"exceeds the features, {self.features}")
         if self.train_nodes > self.nodes:
             raise InvalidInput("train_nodes", self.train_nodes, f"exceeds the number of nodes, {self.nodes}")
         if self.edges is not None:
             validate.count("edges", self.edges, least=0)
-        if isinstance(self.undeclared, str) or not all(isinstance(fact, str) for fact in self.undeclared):
-            raise InvalidInput("undeclared", self.undeclared, "must be a list of sentences")
-        object.__setattr__(self, "undeclared", tuple(self.undeclared))
+        if self.max_weight is not None:
+            validate.scale("max_weight", self.max_weight)
+        for name, what in (("undeclared", "sentences"), ("relations", "names")):
+            listed = getattr(self, name)
+            if isinstance(listed, str) or not all(isinstance(each, str) for each in listed):
+                raise InvalidInput(name, listed, f"must be a list of {what}")
+            object.__setattr__(self, name, tuple(listed))
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that JSON can hold."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def weighted(self) -> bool:
+        """Whether links have weights."""
+        return self.max_weight is not None
+
+    @property
+    def blocks(self) -> int:
+        """The number of relations, 1 where none are declared."""
+        return max(1, len(self.relations))
+
+    @property
+    def rows(self) -> int:
+        """Rows of A, those of all relations together."""
+        return self.nodes * self.blocks
+
+    @property
+    def terms(self) -> int:
+        """How many terms a sum of rows may have, counted in the steps of the weights (`lattice.table_step`)."""
+        return self.nodes << WEIGHT_BITS if self.weighted else self.nodes
+
+    @property
+    def entries(self) -> str:
+        """What entries the adjacency has, as the beginning of a sentence."""
+        each = "The adjacency of each relation is" if self.relations else "The adjacency is"
+        return f"{each} {'made of weights from 0 to 1' if self.weighted else '0/1'}"
+
+    def declared_links(self) -> tuple[str, ...]:
+        """What is declared about weights and relations, in sentences."""
+        sentences = []
+        if self.max_weight is not None:
+            most = f"{self.max_weight:g}"
+            sentences.append(f"Declared: links have weights. From {most} on a link counts fully, below it by its part.")
+        if self.relations:
+            sentences.append(f"Declared: there are the relations {', '.join(self.relations)}.")
+        return tuple(sentences)
+
+
+def links_are_public(level: Level) -> bool:
+    """Whether a level protects attributes alone."""
+    return isinstance(level, KNeighbor) and level.k == 0
+
+
+def what_a_link_is(level: Level, facts: PublicFacts) -> tuple[str, ...]:
+    """What "one link" means where links have weights or belong to relations, beside `levels.describe`."""
+    if isinstance(level, Public) or links_are_public(level):
+        return ()
+    weights = "A link is protected with its weight, whatever that is, and with everything that was merged into it."
+    together = "Links of all relations count together."
+    if isinstance(level, Edge):
+        together = "One link is a link of one relation."
+    return (weights,) * facts.weighted + (together,) * bool(facts.relations)
 
 
 def protected_units(level: Level, facts: PublicFacts) -> int:
     """How many nodes, or edges, a level protects one by one, by public facts alone.
 
     Nodes include those outside of the training set. At edge level, stored edges are counted: the declared bound, or
-    without one the largest number that this many nodes can have, n (n - 1). An edge of an undirected graph is stored
-    twice and counted twice, which makes the automatic delta smaller.
+    without one the largest number that this many nodes can have, n (n - 1) for each relation. An edge of an undirected
+    graph is stored twice and counted twice, which makes the automatic delta smaller.
     """
     if not isinstance(level, Edge):
         return facts.nodes
-    return max(1, facts.nodes * (facts.nodes - 1) if facts.edges is None else facts.edges)
+    return max(1, facts.rows * (facts.nodes - 1) if facts.edges is None else facts.edges)
 
 
 def automatic_delta(level: Level, facts: PublicFacts) -> float:

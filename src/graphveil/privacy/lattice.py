@@ -1,7 +1,7 @@
 """The lattices on which released sums are exact and to which noise is rounded. All follow from public facts.
 
 A lattice here is the set of multiples of a step, and every step is a power of two, so dividing and multiplying by it
-are exact. docs/theory.md, sections 8.3 and 8.4, has the proofs; `execution.exact` and `execution.gaussian` use it.
+are exact. docs/theory.md, sections 8.3 and 8.4, has the proofs; `execution.exact` and `execution.draws` use it.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ OUTWARD = 1 + 2.0**-40
 SAMPLER_DELTA = 2.0**-100
 # The epsilon of randomised responses that 52 bits can keep to, and the classes that they can have.
 LEAST_RESPONSE, MOST_CLASSES = 2.0**-34, 2**14
+# Weights of links are multiples of 2^-10 between 0 and 1.
+WEIGHT_BITS = 10
 
 
 def bits_of(count: float) -> int:

@@ -14,6 +14,9 @@ from graphveil.errors import InvalidInput
 
 Unit = Literal["undirected", "directed"]
 UNITS: tuple[Unit, ...] = ("undirected", "directed")
+# What becomes of a node: another one takes its place, or its record is emptied (docs/theory.md, section 2.6).
+NodeUnit = Literal["replace", "zero-out"]
+NODE_UNITS: tuple[NodeUnit, ...] = ("replace", "zero-out")
 
 
 @dataclass(frozen=True)
@@ -57,16 +60,21 @@ class KNeighbor:
         k: How many of the nodes it reads, and how many of the nodes that read it, may change. 0 protects attributes
             alone.
         attributes: False: features and labels are public, and only the 2k entries are protected.
+        unit: "replace": all of this may change to anything. "zero-out": features and label may be emptied and the
+            entries taken away, which is about half as much, and what most papers on private graphs count. A figure in
+            one unit cannot be compared with a figure in the other.
 
     Raises:
-        InvalidInput: k is negative, or nothing would be protected.
+        InvalidInput: k is negative, nothing would be protected, or there is no such unit.
     """
 
     k: int
     attributes: bool = True
+    unit: NodeUnit = "replace"
 
     def __post_init__(self) -> None:
         validate.count("k", self.k, least=0)
+        _check_node_unit(self.unit)
         if self.k == 0 and not self.attributes:
             raise InvalidInput("k", self.k, "with public attributes this protects nothing; use k >= 1")
 
@@ -81,16 +89,25 @@ class Node:
     Args:
         max_degree: A promise that no node is read by more than this many others (column sums of A).
         attributes: False: features and labels are public.
+        unit: "replace": another node takes its place. "zero-out": it loses all of its edges, its features and its
+            label, which is about half as much, and what most papers on private graphs count.
 
     Raises:
-        InvalidInput: `max_degree` is not a positive whole number.
+        InvalidInput: `max_degree` is not a positive whole number, or there is no such unit.
     """
 
     max_degree: int
     attributes: bool = True
+    unit: NodeUnit = "replace"
 
     def __post_init__(self) -> None:
         validate.count("max_degree", self.max_degree)
+        _check_node_unit(self.unit)
+
+
+def _check_node_unit(unit: str) -> None:
+    if unit not in NODE_UNITS:
+        raise InvalidInput("unit", unit, f"must be one of {', '.join(NODE_UNITS)}")
 
 
 Level = Public | Edge | KNeighbor | Node
@@ -117,8 +134,8 @@ def make_level(
         raise InvalidInput("level", name, f"must be one of {', '.join(NAMES.values())}")
     if k is not None and name != "k-neighbor":
         raise InvalidInput("k", k, f"belongs to level k-neighbor, not {name}")
-    if unit is not None and name != "edge":
-        raise InvalidInput("unit", unit, f"belongs to level edge, not {name}")
+    if unit is not None and name == "none":
+        raise InvalidInput("unit", unit, "belongs to levels that protect something, not none")
     if not attributes and name not in ("k-neighbor", "node"):
         raise InvalidInput("attributes", attributes, f"belongs to levels k-neighbor and node, not {name}")
     if name == "none":
@@ -128,17 +145,17 @@ def make_level(
     if name == "k-neighbor":
         if k is None:
             raise InvalidInput("k", k, "level k-neighbor needs a k, as in KNeighbor(k=1)")
-        return KNeighbor(k, attributes)
+        return KNeighbor(k, attributes, unit or "replace")  # type: ignore[arg-type]
     if max_degree is None:
         raise InvalidInput("max_degree", max_degree, "level node needs a promise on the degree")
-    return Node(max_degree, attributes)
+    return Node(max_degree, attributes, unit or "replace")  # type: ignore[arg-type]
 
 
 def level_of(level: object, max_degree: int | None = None) -> Level:
     """A level, or the one with this name; `max_degree` is for the name node. No level at all is an error.
 
     >>> level_of("edge"), level_of("node", max_degree=30)
-    (Edge(unit=None), Node(max_degree=30, attributes=True))
+    (Edge(unit=None), Node(max_degree=30, attributes=True, unit='replace'))
     """
     if isinstance(level, str):
         return make_level(level, max_degree=max_degree)
@@ -168,7 +185,7 @@ def check_size(level: Level, nodes: int) -> None:
         raise InvalidInput("max_degree", level.max_degree, f"must be less than the number of nodes, {nodes}")
 
 
-def check_promise(level: Level, largest_column_sum: int) -> None:
+def check_promise(level: Level, largest_column_sum: float) -> None:
     """Refuse a graph that breaks the level's promise on degrees, instead of repairing it silently."""
     if isinstance(level, Node) and largest_column_sum > level.max_degree:
         raise InvalidInput(
@@ -181,8 +198,24 @@ def protects_attributes(level: Level) -> bool:
     return isinstance(level, KNeighbor | Node) and level.attributes
 
 
-def describe(level: Level) -> str:
-    """The level in one sentence, for readers who do not know the theory."""
+def is_zero_out(level: Level) -> bool:
+    """Whether adjacent graphs differ by an emptied node, instead of a replaced one."""
+    return isinstance(level, KNeighbor | Node) and level.unit == "zero-out"
+
+
+def describe(level: Level, *, degrees: bool = True) -> str:
+    """The level in one sentence, for readers who do not know the theory; `degrees`: with its promise on degrees."""
+    if is_zero_out(level):
+        first, semicolon, rest = _describe(level, degrees).removesuffix(".").partition(";")
+        return f"{first}, {_WHOM}{semicolon}{rest}."
+    return _describe(level, degrees)
+
+
+# Whom the zero-out unit protects against.
+_WHOM = "against someone who has to tell whether this person is in the data with these links at all"
+
+
+def _describe(level: Level, degrees: bool) -> str:
     if isinstance(level, Public):
         return "Nothing is protected."
     if isinstance(level, Edge):
@@ -192,7 +225,7 @@ def describe(level: Level) -> str:
     if isinstance(level, KNeighbor):
         links = f"any {level.k} of the nodes it reads and any {level.k} of the nodes that read it"
     else:
-        links = f"all of its connections (at most {level.max_degree} nodes read it)"
+        links = "all of its connections" + f" (at most {level.max_degree} nodes read it)" * degrees
     if isinstance(level, KNeighbor) and level.k == 0:
         return "A node's features and label are protected; who is connected to whom is treated as public."
     if not level.attributes:
@@ -201,8 +234,9 @@ def describe(level: Level) -> str:
 
 
 def level_to_dict(level: Level) -> dict[str, Any]:
-    """A JSON form; `level_from_dict` reads it back."""
-    return {"name": level_name(level), **asdict(level)}
+    """A JSON form; `level_from_dict` reads it back. The unit "replace" goes without saying."""
+    fields = {key: value for key, value in asdict(level).items() if value != "replace"}
+    return {"name": level_name(level), **fields}
 
 
 def level_from_dict(data: dict[str, Any]) -> Level:

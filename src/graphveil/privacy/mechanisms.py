@@ -29,6 +29,7 @@ Role = Literal[
     "gradient",  # training of a network over whole neighbourhoods
     "responses",  # randomised responses to labels
     "edges",  # randomised responses to links
+    "scales",  # histograms of columns of numbers, by which they are brought to one scale
     "statistics",  # sums over training nodes and their links
     "expectation",  # sums over training nodes of what depends on their own rows alone
     "table",  # a table that others read: every row of it is private, a node's own included
@@ -127,7 +128,8 @@ class ClippedTraining:
     """`steps` sums of per-row gradients clipped to norm `clip`, with noise of `noise_multiplier * clip` on the sum.
 
     Formal guarantee: docs/theory.md, lemma 1, for a replaced node that moves `group` rows, provided that each row
-    enters a step independently with probability `sampling_rate` (1: every row, every step).
+    enters a step independently with probability `sampling_rate` (1: every row, every step). `removed` of these rows add
+    nothing in one of the two graphs (lemma 3): an emptied node has no label, and so no gradient.
     """
 
     name: str
@@ -138,6 +140,7 @@ class ClippedTraining:
     sampling_rate: float = 1.0
     clip: float = 1.0
     role: Role = field(kw_only=True)
+    removed: ByKind = field(default=ByKind(0, 0), kw_only=True)
     type: ClassVar[str] = "clipped gradients"
 
     def __post_init__(self) -> None:
@@ -151,7 +154,8 @@ class ClippedTraining:
         group = int(self.group.of(kind))
         if group == 0:
             return None
-        return SampledGaussian(self.noise_multiplier, group, self.sampling_rate, self.steps)
+        removed = int(self.removed.of(kind))
+        return SampledGaussian(self.noise_multiplier, group, self.sampling_rate, self.steps, removed)
 
     def scaled(self, factor: float) -> ClippedTraining:
         return replace(self, noise_multiplier=self.noise_multiplier * factor)
@@ -165,7 +169,7 @@ class ClippedTraining:
 
     @property
     def sensitivity(self) -> ByKind:
-        return ByKind(2 * self.group.training * self.clip, 2 * self.group.unlabelled * self.clip)
+        return ByKind(*((2 * self.group.of(kind) - self.removed.of(kind)) * self.clip for kind in KINDS))
 
     @property
     def noise(self) -> float:
@@ -181,7 +185,8 @@ class ClippedTraining:
 class Responses:
     """Randomised responses over `classes` symbols; a replaced node changes `changed` of them.
 
-    Formal guarantee: pure `epsilon`-DP for each response.
+    Formal guarantee: pure `epsilon`-DP for each response, and less where `uniform` says that a node without a symbol
+    of its own answers uniformly, and that adjacent graphs differ in whether it has one (docs/theory.md, section 2.6).
     """
 
     name: str
@@ -191,11 +196,14 @@ class Responses:
     source: str
     uses: int = 1
     role: Role = field(kw_only=True)
+    uniform: bool = field(default=False, kw_only=True)
     type: ClassVar[str] = "randomised response"
 
     def loss(self, kind: Kind) -> Loss | None:
         changed = int(self.changed.of(kind))
-        return RandomizedResponse(self.epsilon, self.classes, changed * self.uses) if changed else None
+        if not changed:
+            return None
+        return RandomizedResponse(self.epsilon, self.classes, changed * self.uses, self.uniform)
 
     def scaled(self, factor: float) -> Responses:
         del factor  # a response's epsilon is chosen, not calibrated

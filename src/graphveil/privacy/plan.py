@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import Composition, Loss
+from graphveil.privacy.accounting import AnyOf, Composition, Loss
 from graphveil.privacy.accounting.calibration import least_factor, search_factor
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import SAMPLER_DELTA
@@ -134,6 +134,12 @@ class Plan:
     def composition(self, kind: Kind) -> Composition:
         """Everything that a node of this kind pays for, in the branch that is followed."""
         return Composition(_losses(self.mechanisms, kind))
+
+    def losses(self, kind: Kind) -> tuple[Loss, ...]:
+        """What a node of this kind pays for whichever branch is followed, to be composed with other plans."""
+        shared = _losses(self.shared, kind)
+        branches = tuple(_losses(branch.mechanisms, kind) for branch in self.branches)
+        return (*shared, AnyOf(branches)) if branches else shared
 
     def followed_epsilon_by_kind(self) -> dict[Kind, float]:
         """What each kind of node pays in the branch that is followed, at the branch's part of delta."""
@@ -335,7 +341,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
     return {
         "method": plan.method,
         "level": level_to_dict(plan.level),
-        "facts": asdict(plan.facts),
+        "facts": plan.facts.to_dict(),
         "delta": plan.delta,
         "branches": [branch.name for branch in plan.branches],
         "followed": plan.followed,

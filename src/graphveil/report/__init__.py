@@ -3,7 +3,7 @@
 Nothing here computes a result; everything is read from what `graphveil bench` and `graphveil train --out` wrote.
 """
 
-from graphveil.evaluation.scores import Evaluation, evaluate
+from graphveil.evaluation import Evaluation, evaluate
 from graphveil.report.charts import Chart, Point, Series, charts_of
 from graphveil.report.folders import Experiment, RunFolder, read_folder
 from graphveil.report.writing import FORMATS, html_report, write_report

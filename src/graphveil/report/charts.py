@@ -9,9 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from graphveil.evaluation.intervals import bootstrap
-from graphveil.evaluation.scores import Evaluation
-from graphveil.experiments.results import Cell, Results, Row, make_tables, placed_results
+from graphveil.evaluation import Evaluation
+from graphveil.experiments.results import Cell, Results, Row, bootstrap, make_tables, placed_results, score_in
 from graphveil.experiments.spec import Axis
 
 Scale = Literal["linear", "log"]
@@ -131,7 +130,7 @@ def charts_of(results: Results) -> list[Chart]:
 
 
 def _curves(results: Results, axis: Axis) -> Iterable[Chart]:
-    for table in make_tables(results.records, axis):
+    for table in make_tables(results.records, axis, results.metric):
         rows = [row for row in table.rows if len(_swept(row, axis)) > 1]
         if not rows:
             continue
@@ -145,11 +144,11 @@ def _curves(results: Results, axis: Axis) -> Iterable[Chart]:
         ]
         positive = all(point.x > 0 for line in series for point in line.points if not line.level_line)
         yield Chart(
-            kind=f"Accuracy against {axis}",
+            kind=f"{_score(results).capitalize()} against {axis}",
             name=_file_name(results.name, axis, table.title),
             title=table.title or results.title,
             x_label=axis,
-            y_label="test accuracy (%)",
+            y_label=f"test {_score(results)} (%)",
             series=tuple(series),
             scale="log" if positive and axis != "phi" else "linear",
         )
@@ -165,26 +164,26 @@ def _swept(row: Row, axis: Axis) -> tuple[Point, ...]:
 
 def _times(results: Results) -> Iterable[Chart]:
     """Accuracy against seconds, one chart for each graph: filled points are private, hollow ones are not."""
-    records = [r for r in results.records if r["status"] == "done" and r["test_accuracy"] is not None]
+    records = [r for r in results.records if r["status"] == "done" and score_in(r, results.metric) is not None]
     by_graph: dict[str, dict[tuple[str, str], list[tuple[float, float]]]] = defaultdict(lambda: defaultdict(list))
-    for record, place in zip(records, placed_results(records, "graph"), strict=True):
-        by_graph[place.column][place.method, place.block].append((record["seconds"], 100 * place.accuracy))
+    for record, place in zip(records, placed_results(records, "graph", results.metric), strict=True):
+        by_graph[place.column][place.method, place.block].append((record["seconds"], 100 * place.score))
     for graph, cells in by_graph.items():
         points: dict[tuple[str, bool], list[Point]] = defaultdict(list)
         for (method, block), pairs in cells.items():
-            seconds, accuracy = zip(*pairs, strict=True)
-            interval = bootstrap(accuracy)
+            seconds, scores = zip(*pairs, strict=True)
+            interval = bootstrap(scores)
             mean = max(sum(seconds) / len(seconds), 1e-3)
             point = Point(mean, interval.mean, interval.low, interval.high, interval.count, block)
             points[method, block == "none"].append(point)
         if len(cells) < 2:
             continue
         yield Chart(
-            kind="Accuracy against seconds",
+            kind=f"{_score(results).capitalize()} against seconds",
             name=_file_name(results.name, "seconds", graph),
             title=graph,
             x_label="seconds to train",
-            y_label="test accuracy (%)",
+            y_label=f"test {_score(results)} (%)",
             series=tuple(
                 Series(f"{method}, no noise" if free else method, method, tuple(members), hollow=free)
                 for (method, free), members in points.items()
@@ -210,6 +209,10 @@ def calibration_chart(evaluation: Evaluation) -> Chart:
         diagonal=True,
         counted="nodes",
     )
+
+
+def _score(results: Results) -> str:
+    return results.metric.replace("_", " ")
 
 
 def _label(row: Row, blocks: set[str]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.evaluation.scores import Evaluation
+from graphveil.evaluation import Evaluation
 from graphveil.experiments.paper import SPECS
 from graphveil.experiments.results import CALLS, RUNS, Results, read_results
 from graphveil.privacy.certificate import Certificate
@@ -18,7 +18,7 @@ from graphveil.privacy.levels import level_from_dict
 
 METRICS, CERTIFICATE = "metrics.json", "certificate.json"
 FOR_THE_OWNER = (
-    "Accuracy, confusion matrix and calibration are computed from labels that the certificate does not cover. They are "
+    "All scores on this page are computed from labels that the certificate does not cover. They are "
     "for the owner of the data: publishing them spends privacy that nobody has counted."
 )
 

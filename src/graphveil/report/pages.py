@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count, groupby
 from typing import Any
 
-from graphveil.evaluation.intervals import bootstrap
-from graphveil.evaluation.scores import Evaluation
+from graphveil.evaluation import Evaluation
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES
-from graphveil.experiments.results import Cell, Results, Row, Table, placed_results
-from graphveil.experiments.summary import NOTES, figure_text, run_counts, settings_text
+from graphveil.experiments.results import Cell, Results, Row, Table, bootstrap, placed_results
+from graphveil.experiments.summary import figure_text, notes, run_counts, settings_text
 from graphveil.privacy.levels import Public
-from graphveil.report.certificates import Collection, as_html, spent
 from graphveil.report.charts import Chart, calibration_chart, charts_of
 from graphveil.report.document import (
+    Collection,
     Html,
+    as_html,
     code,
     data_block,
     element,
@@ -25,6 +26,7 @@ from graphveil.report.document import (
     scrolling,
     section,
     simple_table,
+    spent,
     together,
 )
 from graphveil.report.drawing import figure_html
@@ -32,7 +34,7 @@ from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder
 
 # Figures of one kind on a page; `--format svg` draws all of them.
 MOST_CHARTS = 8
-_HEADS = ("seed", "test accuracy", "validation", "macro F1", "seconds", "memory, MB")
+_HEADS = ("seed", "test accuracy", "validation", "average precision", "macro F1", "seconds", "memory, MB")
 
 # Smaller classes than these are shown together in a confusion matrix.
 _MOST_CLASSES = 30
@@ -77,8 +79,8 @@ def _header(experiments: Sequence[Experiment]) -> list[Html]:
 def _section(experiment: Experiment, index: int, runs: _Runs, numbers: count[int]) -> Html:
     results = experiment.results
     tables = [_paper_table(table, table.title or results.title) for table in results.tables]
-    nothing = element("p", "No finished run has an accuracy on test nodes yet.", class_="quiet")
-    reading = element("ul", *(element("li", line) for line in (*NOTES, *run_counts(results))), class_="quiet")
+    nothing = element("p", f"No finished run has a test {results.metric.replace('_', ' ')} yet.", class_="quiet")
+    reading = element("ul", *(element("li", line) for line in (*notes(results), *run_counts(results))), class_="quiet")
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     place = f"Folder: {experiment.place}" if experiment.place != "." else ""
     about = settings_text(results.records)
@@ -148,7 +150,7 @@ def _row(record: Mapping[str, Any]) -> list[Any]:
         value = record.get(key)
         return None if value is None else f"{100 * value:.2f}"
 
-    numbers = [percent("test_accuracy"), percent("val_accuracy"), percent("macro_f1")]
+    numbers = [percent(key) for key in ("test_accuracy", "val_accuracy", "average_precision", "macro_f1")]
     seconds = f"{record['seconds']:.4g}"
     return [record["run"]["seed"], *numbers, seconds, record.get("peak_memory_mb")]
 
@@ -199,8 +201,9 @@ def run_page(run: RunFolder) -> str:
     """The page of a single run: scores, certificate, noise, confusion matrix and calibration."""
     metrics, certificate = run.metrics, run.certificate
     title = f"{certificate.method} on {metrics['graph']}"
-    learnt = element("ul", *(element("li", sentence) for sentence in certificate.learnt))
-    parts = [section("What was learnt about the graph", learnt)] if certificate.learnt else []
+    parts = [section("In short", _short(run))]
+    if run.evaluation is not None:
+        parts.append(section("By class", *_by_class(run.evaluation)))
     parts += [section("Certificate", as_html(certificate)), section("Noise by mechanism", _noise(run))]
     if run.evaluation is not None:
         parts.append(section("Confusion matrix", _confusion(_folded(run.evaluation))))
@@ -210,8 +213,50 @@ def run_page(run: RunFolder) -> str:
     return page(
         f"graphveil run: {title}",
         element("header", element("h1", title), element("p", _lead(run), class_="lead"), _facts(run)),
-        element("main", note(element("p", element("strong", "For the data owner. "), FOR_THE_OWNER)), *parts),
+        element("main", *parts),
     )
+
+
+def _short(run: RunFolder) -> Html:
+    """The answers that a reader comes for: what is found, is it more than the majority class, did the graph help."""
+    lines = list(run.certificate.learnt)
+    if run.evaluation is not None:
+        each = run.evaluation
+        beside = f"the majority class, {each.majority_class}, alone has {100 * each.majority_accuracy:.2f} %"
+        lines = [*each.sentences(), f"Accuracy is {100 * each.accuracy:.2f} %; {beside}.", *lines]
+    if not run.certificate.learnt and run.metrics.get("graph_used") is not None:
+        lines.append("The model reads the graph." if run.metrics["graph_used"] else "The graph was not used.")
+    owner = note(element("p", element("strong", "For the data owner. "), FOR_THE_OWNER))
+    return together(element("ul", *(element("li", line) for line in lines)) if lines else Html(), owner)
+
+
+def _by_class(evaluation: Evaluation) -> list[Html]:
+    """Precision, recall and F1 of each class, and what flagging more or fewer nodes finds of the class of interest."""
+    there = sorted((each for each in evaluation.by_class if each is not None), key=lambda each: -each.count)
+    rows = [
+        (each.name, *map(str, each.counts), *(f"{value:.3f}" for value in (each.precision, each.recall, each.f1)))
+        for each in there[:_MOST_CLASSES]
+    ]
+    heads = ("class", "test nodes", "predicted", "of these right", "precision", "recall", "F1")
+    parts = [simple_table(heads, rows, "Scores by class")]
+    if len(there) > _MOST_CLASSES:
+        parts.append(element("p", f"The {_MOST_CLASSES} largest of {len(there)} classes.", class_="quiet"))
+    if evaluation.positive is not None and evaluation.cuts:
+        name, total = evaluation.classes[evaluation.positive], sum(evaluation.confusion[evaluation.positive])
+        found = [
+            (
+                str(cut.flagged),
+                f"{cut.found} of {total}",
+                f"{cut.found / cut.flagged:.3f}",
+                f"{cut.found / total:.3f}" if total else "–",
+                f"{cut.threshold:.3g}",
+            )
+            for cut in evaluation.cuts
+        ]
+        about = f"The nodes that are most probably of class {name}: flag as many as you can look into."
+        parts += [element("h3", "What a threshold finds"), element("p", about, class_="quiet")]
+        parts.append(simple_table(("flagged", "found", "precision", "recall", "threshold"), found, "By threshold"))
+    return parts
 
 
 def _lead(run: RunFolder) -> str:
@@ -228,12 +273,20 @@ def _facts(run: RunFolder) -> Html:
     public = isinstance(certificate.level, Public)
     facts = {
         "test accuracy": percent(run.metrics["test_accuracy"]),
+        **({} if run.evaluation is None else _score_facts(run.evaluation)),
         "validation accuracy": percent(run.metrics["val_accuracy"]),
         "epsilon": "no guarantee" if public else f"{certificate.epsilon:.4g}",
         **({} if public else {"delta": f"{certificate.delta:.3g}"}),
     }
     pairs = (element("div", element("dt", name), element("dd", value)) for name, value in facts.items())
     return element("dl", *pairs, class_="facts")
+
+
+def _score_facts(evaluation: Evaluation) -> dict[str, str]:
+    facts = {"majority class alone": f"{100 * evaluation.majority_accuracy:.2f} %"}
+    for name, value in {"average precision": evaluation.average_precision, "AUC": evaluation.auc}.items():
+        facts |= {} if value is None else {name: f"{value:.3f}"}
+    return facts
 
 
 def _noise(run: RunFolder) -> Html:
@@ -297,4 +350,4 @@ def _folded(evaluation: Evaluation) -> Evaluation:
         tuple(sum(evaluation.confusion[i][j] for i in rows for j in columns) for columns in groups) for rows in groups
     )
     names = (*(evaluation.classes[index] for index in kept), f"{size - len(kept)} others")
-    return Evaluation(names, confusion, evaluation.bins)
+    return replace(evaluation, classes=names, confusion=confusion, positive=None, cuts=())

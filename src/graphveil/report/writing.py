@@ -11,9 +11,8 @@ from pathlib import Path
 from graphveil.errors import InvalidInput
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES
 from graphveil.experiments.summary import cell_line, escaped, markdown_table
-from graphveil.report.certificates import Collection
 from graphveil.report.charts import Chart, calibration_chart, charts_of
-from graphveil.report.document import plain
+from graphveil.report.document import Collection, plain
 from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder, read_folder
 
 FORMATS = ("html", "markdown", "png", "svg")
@@ -130,7 +129,10 @@ def _run_markdown(run: RunFolder) -> list[str]:
     parts = [f"# {escaped(run.certificate.method)} on {escaped(str(metrics['graph']))}", f"> {FOR_THE_OWNER}"]
     scores = {"test": metrics["test_accuracy"], "validation": metrics["val_accuracy"]}
     known = [f"- {name} accuracy: {100 * value:.2f} %" for name, value in scores.items() if value is not None]
-    parts += ["\n".join(known)] if known else []
+    if run.evaluation is not None:
+        majority = f"- of the majority class alone: {100 * run.evaluation.majority_accuracy:.2f} %"
+        known = [*known[:1], majority, *known[1:], *(f"- {line}" for line in run.evaluation.sentences())]
+    parts += ["\n".join([*known, *(f"- {line}" for line in run.certificate.learnt)])] if known else []
     parts += ["## Certificate", _indented(str(run.certificate))]
     if run.evaluation is not None:
         names = run.evaluation.classes

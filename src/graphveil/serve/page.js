@@ -35,12 +35,12 @@
     return made;
   };
 
-  const show = (found) => {
+  const show = (reply) => {
     const lead = make("p", "The model's guess for you: ");
-    lead.append(make("strong", found.prediction));
+    lead.append(make("strong", reply.prediction));
     const box = make("div");
     box.className = "scroll";
-    box.append(table(found.classes, found.probabilities));
+    box.append(table(reply.classes, reply.probabilities));
     const advice = make("p", "It is a guess, and it is computed from your own data too: whoever you show it to may learn from it about you.");
     answer.replaceChildren(lead, box, advice);
   };

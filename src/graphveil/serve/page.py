@@ -7,8 +7,7 @@ from importlib import resources
 
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
-from graphveil.report.certificates import as_html
-from graphveil.report.document import Html, document, element, note, section
+from graphveil.report.document import Html, as_html, document, element, note, section
 
 
 def person_page(certificate: Certificate, epsilon_spent: float) -> tuple[str, str]:
@@ -79,7 +78,7 @@ def what_is_not(certificate: Certificate) -> list[str]:
         lines.append("Your own prediction, if you pass it on: it is computed from your own features and links.")
         if not level.attributes:
             lines.append("Your features and your label: they are treated as public.")
-        if level == KNeighbor(0):
+        if isinstance(level, KNeighbor) and level.k == 0:
             lines.append("Who you are connected to: it is treated as public.")
         elif isinstance(level, KNeighbor):
             lines.append(f"More than {level.k} of your connections at once: what all of them have in common can show.")

@@ -8,7 +8,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from graphveil.artifact.manifest import JOURNAL, TOKEN_SECRET, list_derived, read_file, read_manifest
+from graphveil.artifact.contents import JOURNAL, TOKEN_SECRET, list_derived, read_file, read_manifest
 from graphveil.errors import InvalidInput
 from graphveil.storage.files import locked, replace_file
 

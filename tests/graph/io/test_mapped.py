@@ -94,7 +94,7 @@ def folders(draw: st.DrawFn) -> dict[str, pa.Table]:
 
 
 repairs = st.fixed_dictionaries(
-    {name: st.booleans() for name in ("drop_self_loops", "drop_duplicates", "symmetrize")}
+    {name: st.booleans() for name in ("drop_self_loops", "merge_duplicates", "symmetrize")}
     | {"directed": st.sampled_from([None, True, False])}
 )
 

@@ -30,12 +30,12 @@ def trainings():
 def test_shares_of_a_three_part_plan(first, second, share, target, delta):
     parts = [first, Gaussian(1.0), second]
     shares = [share, 0.2, 1 - share]
-    found = calibrate(parts, target, delta, shares=shares)
-    assert 0.999 * target < found.epsilon <= target
+    calibrated = calibrate(parts, target, delta, shares=shares)
+    assert 0.999 * target < calibrated.epsilon <= target
     # A fresh composition of what was returned costs what was said.
-    assert compose(found.losses).epsilon(delta) == pytest.approx(found.epsilon, rel=1e-12)
-    total = compose(found.losses).mu ** 2
-    for loss, part in zip(found.losses, shares, strict=True):
+    assert compose(calibrated.losses).epsilon(delta) == pytest.approx(calibrated.epsilon, rel=1e-12)
+    total = compose(calibrated.losses).mu ** 2
+    for loss, part in zip(calibrated.losses, shares, strict=True):
         assert loss.mu**2 / total == pytest.approx(part / sum(shares), rel=1e-9)
 
 
@@ -43,9 +43,9 @@ def test_shares_of_a_three_part_plan(first, second, share, target, delta):
 @settings(max_examples=15, deadline=None)
 @given(training=trainings(), target=TARGETS, delta=DELTAS)
 def test_one_shared_multiplier(training, target, delta):
-    found = calibrate([training, Gaussian(1.0)], target, delta)
-    assert 0.999 * target < found.epsilon <= target
-    assert found.losses[0].noise_multiplier == pytest.approx(1 / found.losses[1].mu)
+    calibrated = calibrate([training, Gaussian(1.0)], target, delta)
+    assert 0.999 * target < calibrated.epsilon <= target
+    assert calibrated.losses[0].noise_multiplier == pytest.approx(1 / calibrated.losses[1].mu)
 
 
 @pytest.mark.slow
@@ -55,14 +55,14 @@ def test_one_shared_multiplier(training, target, delta):
 )
 def test_responses_are_paid_for_and_kept(part, classes, training, target, delta):
     response = RandomizedResponse(part * target, classes)
-    found = calibrate([response, training], target, delta)
-    assert found.losses[0] == response
-    assert 0.999 * target < found.epsilon <= target
+    calibrated = calibrate([response, training], target, delta)
+    assert calibrated.losses[0] == response
+    assert 0.999 * target < calibrated.epsilon <= target
 
 
 def test_more_noise_than_needed_is_not_taken():
-    found = calibrate([SampledGaussian(1.0, 6, 0.0129, 7735)], 13.518, 1e-5)
-    assert found.losses[0].noise_multiplier == pytest.approx(5.34, rel=2e-3)
+    calibrated = calibrate([SampledGaussian(1.0, 6, 0.0129, 7735)], 13.518, 1e-5)
+    assert calibrated.losses[0].noise_multiplier == pytest.approx(5.34, rel=2e-3)
 
 
 def test_the_worst_kind_decides():

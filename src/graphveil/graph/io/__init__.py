@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,29 +15,15 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.convert import read_pt
 from graphveil.graph.graph import Graph
+from graphveil.graph.io.declared import DECLARATIONS, TableOptions
 from graphveil.graph.io.npz import read_npz, write_npz
+from graphveil.graph.links import in_words
 from graphveil.graph.report import FileContent, ReadReport
-from graphveil.graph.validation import category_lists, class_list
 from graphveil.storage.decoding import decoding, inside
 from graphveil.storage.files import written_beside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """Which columns mean what; the arguments of `read_graph` that are about tables."""
-
-    id_column: str = "id"
-    source_column: str = "source"
-    target_column: str = "target"
-    label_column: str | None = None
-    split_column: str | None = None
-    feature_columns: tuple[str, ...] | None = None
-    classes: tuple[Any, ...] | None = None
-    categories: Mapping[str, tuple[str, ...]] | None = None
-    max_categories: int = 1000
 
 
 def is_path(word: str, folder: Path = Path()) -> bool:
@@ -56,50 +43,39 @@ def read_graph(
     seed: int | None = 0,
     split: int = 0,
     name: str | None = None,
-    id_column: str = "id",
-    source_column: str = "source",
-    target_column: str = "target",
-    label_column: str | None = None,
-    split_column: str | None = None,
-    feature_columns: Sequence[str] | None = None,
-    classes: Sequence[Any] | None = None,
-    categories: Mapping[str, Sequence[Any]] | None = None,
-    max_categories: int = 1000,
-    drop_self_loops: bool = False,
-    drop_duplicates: bool = False,
     symmetrize: bool = False,
     mmap: str | Path | None = None,
+    **tables: Any,
 ) -> Graph:
     """Read a graph from an `.npz` file, a PyG `.pt` file, or a folder with tables of nodes and edges.
 
-    The formats are described in `graphveil.graph.io.npz`, `graphveil.graph.io.tables` and
-    `graphveil.graph.convert.read_pt`. No file can run code. `graph.counts` says what was read, and which facts are from
-    then on treated as public.
+    The formats are described in docs/data.md, `graphveil.graph.io.npz`, `graphveil.graph.io.tables` and
+    `graphveil.graph.convert.read_pt`. No file can run code. `graph.counts` says what was read, what became of each
+    column, and which facts are from then on treated as public.
 
     Args:
-        path: the file or folder.
-        directed: the declaration that the privacy guarantee rests on. None: what the file declares, else undirected.
-        seed: draws a 75/10/15 split when the file has none; None leaves such a graph without a split.
-        split: which column of masks with several splits is used.
-        name: the name of the graph; by default the file's.
-        id_column, source_column, target_column, label_column, split_column: columns of the tables. Label and split
-            are optional; left at None they are "label" and "split" if there are such columns.
-        feature_columns: the columns of the tables that are features; by default all others.
-        classes: all classes in order, declared instead of read from the label column.
-        categories: all categories of a column in order, by its name, likewise. Such a column is text, whatever it
-            looks like; a value that is not listed is an error.
-        max_categories: a text column with more distinct values that are not declared is an error.
-        drop_self_loops, drop_duplicates, symmetrize: repairs, on request only. In tables declared undirected, an edge
-            listed once is always stored in both directions.
-        mmap: for tables of more edges than should be in memory: a folder on a disk with room for 32 bytes per edge.
+        path: The file or folder; a `graph.json` stands for its folder.
+        directed: The declaration that the privacy guarantee rests on. None: what the file declares, else undirected.
+        seed: Draws a 75/10/15 split when the file has none; None leaves such a graph without a split.
+        split: Which column of masks with several splits is used.
+        name: The name of the graph; by default the file's.
+        symmetrize: Add the reverse of every edge. In tables declared undirected, an edge listed once is always stored
+            in both directions.
+        mmap: For tables of more edges than should be in memory: a folder on a disk with room for 32 bytes per edge.
             Edges are read in parts, and the adjacency is mapped to nameless files there, which go when the graph goes
             (docs/scale.md). The graph, and every error, is the same.
+        tables: For folders of tables, what `TableOptions` lists: `node_table`, `edge_table`, `id_column`,
+            `label_column`, `split_column`, `source_column`, `target_column`, `feature_columns`, `drop_columns`,
+            `classes`, `categories`, `ranges`, `missing`, `scaling`, `max_categories`, `drop_self_loops`,
+            `merge_duplicates`, `weight_column`, `max_weight`, `relation_column`, `relations`, `time_column`,
+            `train_before`, `test_after`. The same keys may stand in the folder's `graph.json`; what is given here goes
+            before it. `drop_self_loops`, `merge_duplicates`, `max_weight` and `relations` are understood for files too.
 
     Returns:
         The checked graph.
 
     Raises:
-        InvalidInput: a file cannot be read or is not a graph; the message names the file, the line and the value.
+        InvalidInput: A file cannot be read or is not a graph; the message names the file, the line and the value.
 
     Example:
         >>> import tempfile, graphveil.graph as gg
@@ -109,36 +85,53 @@ def read_graph(
         100
     """
     path = Path(path)
-    columns = TableColumns(
-        id_column=id_column,
-        source_column=source_column,
-        target_column=target_column,
-        label_column=label_column,
-        split_column=split_column,
-        feature_columns=None if feature_columns is None else tuple(feature_columns),
-        classes=None if classes is None else class_list(classes),
-        categories=None if categories is None else category_lists(dict(categories)),
-        max_categories=max_categories,
-    )
-    repairs = Repairs(drop_self_loops, drop_duplicates, symmetrize)
+    path = path.parent if path.name == DECLARATIONS else path
+    options = table_options(tables)
     with decoding(path, "a graph"):
         if path.is_dir():
-            content = _read_folder(path, columns, repairs, directed, mmap)
+            content = _read_folder(path, options, symmetrize, directed, mmap)
         else:
-            content = _read_file(path, columns, split, mmap)
+            content = _read_file(path, options, split, mmap)
     directed = _declared(directed, content, path)
-    if path.is_dir() and not directed:
-        repairs = replace(repairs, symmetrize=True)
+    repairs = Repairs(content.drop_self_loops, content.merge_duplicates, symmetrize or (path.is_dir() and not directed))
     fields = {"edge_index": _NO_EDGES, **content.fields}
-    fields |= {"name": name or content.fields.get("name") or path.stem, "directed": directed}
+    fields |= {"name": name or content.fields.get("name") or path.resolve().stem, "directed": directed}
     with decoding(path, "a graph"), inside(path):
         graph = Graph.from_edge_index(**fields, **asdict(repairs))
     if content.rows is not None:
         graph = graph._with_canonical_rows(*content.rows)
+    public = () if path.is_dir() else ("the number of nodes and features, and which node is in which set",)
+    return finished(graph, replace(content, public=(*content.public, *public)), path.name, seed)
+
+
+def graph_of_tables(
+    nodes: Any, edges: Any, options: Mapping[str, Any], *, directed: bool, seed: int | None, name: str
+) -> Graph:
+    """What `Graph.from_tables` returns."""
+    from graphveil.graph.io.columns import arrow_table
+    from graphveil.graph.io.tables import content_of_tables
+
+    content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), table_options(options))
+    repairs = Repairs(content.drop_self_loops, content.merge_duplicates, symmetrize=not directed)
+    graph = Graph.from_edge_index(**content.fields, name=name, directed=directed, **asdict(repairs))
+    return finished(graph, content, name, seed)
+
+
+def table_options(given: Mapping[str, Any]) -> TableOptions:
+    """The arguments of `read_graph` that are about tables, checked."""
+    known = [field.name for field in dataclasses.fields(TableOptions)]
+    for key in given:
+        if key not in known:
+            raise TypeError(f"unknown argument {key!r}; what can be said about tables: {', '.join(known)}")
+    return TableOptions.of(given)
+
+
+def finished(graph: Graph, content: FileContent, source: str, seed: int | None) -> Graph:
+    """A graph that was read, with a split and with the report of how it was read."""
     origin = content.split or "none"
     if not graph.has_split and seed is not None and bool((graph.labels >= 0).any()):
         graph, origin = graph.with_split(seed), f"random, seed {seed}"
-    return graph.with_counts(_report(graph, content, path, origin))
+    return graph.with_counts(_report(graph, content, source, origin))
 
 
 def write_graph(
@@ -179,31 +172,36 @@ def write_graph(
 
 
 def _read_folder(
-    path: Path, columns: TableColumns, repairs: Repairs, directed: bool | None, mmap: str | Path | None
+    path: Path, options: TableOptions, symmetrize: bool, directed: bool | None, mmap: str | Path | None
 ) -> FileContent:
     from graphveil.graph.io.mapped import check_folder
     from graphveil.graph.io.tables import read_tables
 
     if mmap is None:
-        return read_tables(path, columns, repairs)
+        return read_tables(path, options)
     check_folder(Path(mmap))
-    return read_tables(path, columns, repairs, directed=directed, mmap=Path(mmap))
+    return read_tables(path, options, symmetrize=symmetrize, directed=directed, mmap=Path(mmap))
 
 
-def _read_file(path: Path, columns: TableColumns, split: int, mmap: str | Path | None) -> FileContent:
+def _read_file(path: Path, options: TableOptions, split: int, mmap: str | Path | None) -> FileContent:
     if not path.is_file():
         raise InvalidInput("path", str(path), "there is no such file or folder")
+    if path.suffix in (".csv", ".parquet"):
+        why = "is one table, and a graph has two: put nodes and edges in a folder, or start with graphveil init"
+        raise InvalidInput("path", str(path), why)
     if mmap is not None:
         raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables, and {path.name} is none")
-    if columns != TableColumns():
+    of_files = dict.fromkeys(("drop_self_loops", "merge_duplicates", "max_weight", "relations"))
+    if replace(options, **of_files) != TableOptions():
         raise InvalidInput(
             "path", str(path), "is no folder of tables, so arguments about columns and classes do not apply"
         )
-    if path.suffix == ".npz":
-        return read_npz(path, split)
-    if path.suffix in _PYG_FILES:
-        return read_pt(path, split)
-    raise InvalidInput("path", str(path), "must be an .npz file, a PyG .pt file, or a folder of tables")
+    if path.suffix not in (".npz", *_PYG_FILES):
+        raise InvalidInput("path", str(path), "must be an .npz file, a PyG .pt file, or a folder of tables")
+    read = read_npz if path.suffix == ".npz" else read_pt
+    content = read(path, split, options.max_weight, options.relations)
+    loops, duplicates = bool(options.drop_self_loops), bool(options.merge_duplicates)
+    return replace(content, drop_self_loops=loops, merge_duplicates=duplicates)
 
 
 def _declared(directed: bool | None, content: FileContent, path: Path) -> bool:
@@ -213,12 +211,9 @@ def _declared(directed: bool | None, content: FileContent, path: Path) -> bool:
     return bool(directed if directed is not None else in_file)
 
 
-def _report(graph: Graph, content: FileContent, path: Path, split: str) -> ReadReport:
-    public = list(content.public)
-    if not path.is_dir():
-        public.append("the number of nodes and features, and which node is in which set")
+def _report(graph: Graph, content: FileContent, source: str, split: str) -> ReadReport:
     return ReadReport(
-        source=path.name,
+        source=source,
         nodes=graph.num_nodes,
         edges_listed=content.edges_listed,
         edges_stored=graph.num_edges,
@@ -231,7 +226,8 @@ def _report(graph: Graph, content: FileContent, path: Path, split: str) -> ReadR
         val=int(graph.val_mask.sum()),
         test=int(graph.test_mask.sum()),
         split=split,
-        public=tuple(public),
+        public=content.public,
         undeclared=graph.undeclared.facts(),
         unused=content.unused,
+        links=in_words(graph, merged=content.merge_duplicates),
     )

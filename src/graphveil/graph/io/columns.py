@@ -5,7 +5,7 @@ Errors name the file, the row and the column.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,27 +16,80 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
+from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
-SELF_LOOP = "this edge leads back to its own node; drop_self_loops=True removes such edges"
-DUPLICATE = "this edge was already listed in row {earlier}; drop_duplicates=True keeps one"
-_NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+SELF_LOOP = "this edge leads back to its own node; drop_self_loops (--drop-self-loops) removes such edges"
+DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--merge-duplicates) makes one of them"
+NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 # The cells of a CSV column of true and false, which is numeric.
-_TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
+TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
+# Words for a missing value, which may stand among the numbers of a CSV column.
+GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
+# As many distinct texts are categories, however few rows there are.
+_FEW = 20
+# What to do if a column with the usual name is not there.
+_ADVICE = {
+    "id": "; name the column of ids: id_column (--id-column)",
+    "source": "; name it: source_column (--source-column)",
+    "target": "; name it: target_column (--target-column)",
+}
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
 
 
-def find_table(folder: Path, stem: str) -> Path:
-    """`<folder>/<stem>.parquet` or `.csv`, whichever is there."""
+def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
+    """`<folder>/<stem>.parquet` or `.csv`, whichever is there, or the file with this name."""
+    if name is not None:
+        path = folder / name
+        if path.suffix[1:] not in FORMATS or not path.is_file():
+            raise InvalidInput(f"{stem[:-1]}_table", name, f"must be a .csv or .parquet file in {folder}")
+        return path
     there = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
     if len(there) != 1:
         why = "both are there; remove one" if there else "neither is there"
         raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
     return there[0]
+
+
+def arrow_table(field: str, value: Any) -> pa.Table:
+    """An Arrow table of a pandas, polars or Arrow table, a dictionary of arrays, or what else speaks Arrow.
+
+    Neither pandas nor polars has to be installed: tables are recognised by their methods. A named index of a pandas
+    table is a column; one without a name is left out.
+
+    Raises:
+        InvalidInput: It is none of these, or its columns differ in length.
+    """
+    try:
+        if isinstance(value, Mapping):
+            columns = {str(name): _arrow_array(column) for name, column in value.items()}
+            return pa.table(columns)
+        if isinstance(value, pa.Table):
+            return value
+        if type(value).__module__.partition(".")[0] == "pandas":
+            table = pa.Table.from_pandas(value)
+            nameless = [name for name in table.column_names if name.startswith("__index_level_")]
+            return table.drop_columns(nameless)
+        if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
+            return pa.table(value)
+        if hasattr(value, "to_arrow"):
+            return pa.table(value.to_arrow())
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidInput(field, type(value).__name__, f"cannot be read as a table: {error}") from None
+    why = "must be a pandas, polars or Arrow table, or a dictionary of arrays"
+    raise InvalidInput(field, type(value).__name__, why)
+
+
+def _arrow_array(values: Any) -> pa.Array:
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu().numpy()
+    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
+        return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+    return pa.array(values, from_pandas=True)
 
 
 class Table:
@@ -53,23 +106,27 @@ class Table:
 
     # How many rows of the file come before those of this table.
     first = 0
+    text: tuple[str, ...] = ()
 
     def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
-        self.path = path
+        self.path, self.text = path, (*keys, *text)
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
             self.table = _read_csv(path, (*keys, *text)) if path.suffix == ".csv" else _read_parquet(path)
         self.check_columns(keys)
 
     @classmethod
     def part(cls, path: Path, table: pa.Table, first: int) -> Self:
-        """Some rows of the file, from row `first` on; errors count rows from the file's beginning."""
+        """Some rows of the file, from row `first` on, or a table in memory, whose name is `path`.
+
+        Errors count rows from the file's beginning.
+        """
         part = object.__new__(cls)
         part.path, part.table, part.first = path, table, first
         return part
 
     def check_columns(self, keys: Sequence[str]) -> None:
         """Names are text and unique, and `keys` are among them."""
-        with decoding(self.path, FORMATS[self.path.suffix[1:]]):
+        with decoding(self.path, FORMATS.get(self.path.suffix[1:], "a table")):
             names = self.table.column_names  # raises if a name is not UTF-8
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
@@ -92,11 +149,12 @@ class Table:
     def require(self, column: str) -> None:
         """Refuse a table without this column."""
         if column not in self.table.column_names:
-            raise self.error("columns", self.table.column_names, f"there is no column {column!r}")
+            advice = _ADVICE.get(column, "")
+            raise self.error("columns", self.table.column_names, f"there is no column {column!r}{advice}")
 
     def ids(self, column: str) -> pa.Array:
         """A column of ids as int64 or text."""
-        values = self._array(column)
+        values = self.array(column)
         if pa.types.is_null(values.type) and len(values) == 0:
             return values.cast(pa.large_string())
         if values.null_count:
@@ -104,7 +162,7 @@ class Table:
         if pa.types.is_integer(values.type):
             with decoding(self.path, "ids"):
                 return values.cast(pa.int64())
-        if not _is_text(values.type):
+        if not is_text(values.type):
             raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
         ids = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
         length = pc.utf8_length(ids).to_numpy(zero_copy_only=False)
@@ -151,66 +209,84 @@ class Table:
         part = np.array([*values, None], dtype=object)[codes]
         return {f"{name}_mask": part == name for name in SPLITS}
 
-    def numbers(self, column: str) -> np.ndarray:
-        """A numeric feature column in float32."""
-        values = self._array(column)
-        if values.null_count:
-            raise self.cell_error(column, _first_null(values), "a feature value is missing")
+    def numbers(self, column: str, *, gaps: bool = True) -> np.ndarray:
+        """A column of numbers in float64, each a finite float32 number; NaN where one is missing, if `gaps` may be."""
+        self.check_kind(column, "numeric")
+        values = self.array(column)
+        x = _as_floats(values)
+        given = pc.is_valid(values).to_numpy(zero_copy_only=False) & ~np.isnan(x)
+        if not gaps and not given.all():
+            raise self.cell_error(column, int(np.argmin(given)), "a feature value is missing")
         with np.errstate(over="ignore"):
-            x = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False).astype(np.float32)
-        if not np.isfinite(x).all():
-            raise self.cell_error(column, int(np.argmin(np.isfinite(x))), "must be a finite float32 number")
+            wrong = given & ~np.isfinite(x.astype(np.float32))
+        if wrong.any():
+            raise self.cell_error(column, int(np.argmax(wrong)), "must be a finite float32 number")
         return x
 
-    def categories(self, column: str, declared: Sequence[str] | None, limit: int) -> tuple[np.ndarray, tuple[str, ...]]:
-        """A text feature column as positions in its categories: the declared ones, or those in the column, sorted."""
-        codes, values = self._encode(column)
-        if (codes < 0).any():
-            raise self.cell_error(column, int(np.argmax(codes < 0)), "a feature value is missing")
-        if declared is not None:
-            place = {value: i for i, value in enumerate(declared)}
-            places = np.array([place.get(str(value), -1) for value in values], dtype=np.int64)[codes]
-            if (places < 0).any():
-                raise self.cell_error(column, int(np.argmax(places < 0)), "is not one of the declared categories")
-            return places, tuple(declared)
+    def found_categories(self, column: str, limit: int) -> tuple[str, ...]:
+        """The values of a text column, sorted; an error if there are too many to be categories."""
+        values = sorted(value for value in self._encode(column)[1])
+        advice = f"drop the column (drop_columns, --drop-columns {column}), or declare its categories"
         if len(values) > limit:
-            why = f"distinct values, more than max_categories = {limit}; leave the column out, or raise the limit"
+            why = f"distinct values, more than max_categories = {limit}; {advice}"
             raise self.error(f"column {column!r}", len(values), why)
-        order = sorted(range(len(values)), key=values.__getitem__)
-        rank = np.empty(len(values), dtype=np.int64)
-        rank[order] = np.arange(len(values))
-        return rank[codes], tuple(values[i] for i in order)
+        if len(values) > max(_FEW, len(self) / 2):
+            why = f"distinct values in {len(self)} rows, as names or free text have; {advice}"
+            raise self.error(f"column {column!r}", len(values), why)
+        return tuple(values)
 
-    def is_numeric(self, column: str) -> bool:
-        """Whether a feature column holds numbers (True) or text (False)."""
-        kind = self._array(column).type
+    def codes(self, column: str, categories: Sequence[str]) -> np.ndarray:
+        """A text column as positions in its categories, -1 where a value is missing."""
+        codes, values = self._encode(column)
+        place = {value: i for i, value in enumerate(categories)}
+        places = np.array([place.get(str(value), -2) for value in values] + [-1], dtype=np.int64)[codes]
+        if (places == -2).any():
+            why = "is not one of the declared categories"
+            raise self.cell_error(column, int(np.argmax(places == -2)), why)
+        return places
+
+    def kind_of(self, column: str) -> ColumnKind:
+        """What a feature column holds, by its type."""
+        kind = self.array(column).type
         if pa.types.is_null(kind):
-            raise self.cell_error(column, 0, "a feature value is missing")
-        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind) or kind == pa.bool_():
-            return True
-        if _is_text(kind):
+            why = f"all of its values are missing; drop it (drop_columns, --drop-columns {column})"
+            raise self.error(f"column {column!r}", "empty", why)
+        if kind == pa.bool_():
+            return "boolean"
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+            return "numeric"
+        if pa.types.is_timestamp(kind):
+            return "timestamp"
+        if pa.types.is_date(kind):
+            return "date"
+        if is_text(kind):
             self._check_one_kind(column, "declare the column's categories if it is text")
-            return False
-        raise self.error(f"column {column!r}", str(kind), "a feature must be numbers or strings")
+            return "categorical"
+        why = f"a feature must be numbers, text, true and false, or times; --drop-columns {column} leaves it out"
+        raise self.error(f"column {column!r}", str(kind), why)
 
-    def check_numbers(self, column: str, why: str) -> None:
-        """Refuse a column of text, by its first cell that is no number."""
-        values = self._array(column)
-        if not _is_text(values.type):
+    def check_kind(self, column: str, kind: ColumnKind) -> None:
+        """Refuse a column of another kind, if it has a value; a boolean is a number too."""
+        values = self.array(column)
+        if values.null_count == len(values):
             return
-        if len(values):
-            raise self._first_other(column, values, _NUMBER, why)
+        if kind == "numeric" and is_text(values.type):
+            raise self._first_other(column, values, NUMBER, "must be a number")
+        given = self.kind_of(column)
+        allowed = {"numeric": ("numeric", "boolean"), "timestamp": ("timestamp", "date")}.get(kind, (kind,))
+        if given not in allowed:
+            raise self.cell_error(column, 0, f"must be {'a time' if kind == 'timestamp' else kind}")
 
     def _check_one_kind(self, column: str, advice: str) -> None:
         """Refuse a CSV column in which at least half of the cells, but not all, are numbers or are true and false.
 
         Such a column is numeric, and its other cells are errors: one person's cell must not turn it into text.
         """
-        values = self._array(column)
-        if self.path.suffix != ".csv" or not _is_text(values.type):
+        values = self.array(column)
+        if self.path.suffix != ".csv" or not is_text(values.type):
             return
         given = len(values) - values.null_count
-        for pattern, what in ((_NUMBER, "a number"), (_TRUTH, "true or false")):
+        for pattern, what in ((NUMBER, "a number"), (TRUTH, "true or false")):
             fitting = pc.sum(pc.match_substring_regex(values, pattern)).as_py() or 0
             if given > fitting >= given / 2:
                 raise self._first_other(column, values, pattern, f"is not {what}, as most of this column; {advice}")
@@ -220,14 +296,18 @@ class Table:
         fitting = pc.match_substring_regex(values, pattern).fill_null(True).to_numpy(zero_copy_only=False)
         return self.cell_error(column, int(np.argmin(fitting)), why)
 
-    def _array(self, column: str) -> pa.Array:
+    def array(self, column: str) -> pa.Array:
+        """The values of a column; in a CSV file, words for a missing value among numbers are missing values."""
         self.require(column)
         values = self.table.column(column).combine_chunks()
-        return values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
+        if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
+            return _numbers_with_gaps(values)
+        return values
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
-        values = self._array(column)
+        values = self.array(column)
         if pa.types.is_null(values.type):
             return np.full(len(values), -1), []
         if pa.types.is_nested(values.type):
@@ -286,8 +366,27 @@ def _read_parquet(path: Path) -> pa.Table:
     return table
 
 
-def _is_text(kind: pa.DataType) -> bool:
+def is_text(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
+def _as_floats(values: pa.Array) -> np.ndarray:
+    if pa.types.is_null(values.type):
+        return np.full(len(values), np.nan)
+    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+
+
+def _numbers_with_gaps(values: pa.Array) -> pa.Array:
+    """A column of text as numbers, if half of its cells are numbers and all others are words for a missing value."""
+    gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
+    if not pc.any(gap).as_py():
+        return values
+    number = pc.match_substring_regex(values, NUMBER)
+    fitting = pc.sum(number).as_py() or 0
+    given = len(values) - values.null_count
+    if fitting < given / 2 or not pc.all(pc.or_(number, gap)).as_py():
+        return values
+    return pc.if_else(gap, pa.scalar(None, values.type), values).cast(pa.float64())
 
 
 def _first_null(values: pa.Array) -> int:

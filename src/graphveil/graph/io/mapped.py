@@ -52,7 +52,7 @@ def mapped_rows(
     if not repairs.drop_self_loops:
         _check_self_loops(edges, source, target)
     rows = _csr_in_files(source, target, len(ids), folder, repairs)
-    if rows.repeats and not repairs.drop_duplicates:
+    if rows.repeats and not repairs.merge_duplicates:
         earlier, again = _first_repeat(source, target, len(ids), rows.repeats)
         raise edges.cell_error(edges.ends[0], again, DUPLICATE.format(earlier=earlier + 1))
     return (rows.indptr, rows.indices), len(source)

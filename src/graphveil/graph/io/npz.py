@@ -4,7 +4,10 @@
 key                                                 content
 =================================================== ==========================================================
 `adj_indptr`, `adj_indices`                         CSR pattern of the entries source -> target; required
-`adj_data`                                          optional, all ones
+`adj_data`                                          optional: ones, or weights if `max_weight` is declared
+`max_weight`                                        the declared weight from which on a link counts fully; optional
+`relations`                                         names of relations; `adj_` then has a matrix for each, one below
+                                                    the other, in this order; optional
 `features`                                          dense, nodes x features; or, sparse, the four keys
 `features_data`, `_indices`, `_indptr`, `_shape`    CSR; neither of the two: no features
 `labels`                                            integers, -1 for a node without a label; optional
@@ -22,7 +25,7 @@ arrays under other keys are not read; `graph.counts` names them.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +44,20 @@ from graphveil.storage.decoding import decoding, inside
 _SINGLE = {
     "directed": ("b", "a single boolean: True or False"),
     "num_classes": ("iu", "a single whole number"),
+    "max_weight": ("iuf", "a single number"),
     "name": ("U", "a single text"),
     "found": ("U", "a single text of JSON"),
 }
 _CSR = ("data", "indices", "indptr", "shape")
 
 
-def read_npz(path: Path, split: int) -> FileContent:
-    """Read an `.npz` file; `split` is the column of masks that have several."""
+def read_npz(
+    path: Path, split: int, max_weight: float | None = None, relations: Sequence[str] | None = None
+) -> FileContent:
+    """Read an `.npz` file; `split` is the column of masks that have several.
+
+    `max_weight` and `relations` are declared instead of, or before, what the file declares.
+    """
     with decoding(path, "an .npz file of arrays"), inside(path):
         archive = np.load(path, allow_pickle=False)
         if not isinstance(archive, np.lib.npyio.NpzFile):
@@ -57,6 +66,10 @@ def read_npz(path: Path, split: int) -> FileContent:
             read = [key for key in file.files if key in _known(file.files)]
             arrays = {key: file[key] for key in read}
             unused = tuple(f"array {key!r}" for key in file.files if key not in arrays)
+        if max_weight is not None:
+            arrays["max_weight"] = np.array(max_weight)
+        if relations is not None:
+            arrays["relations"] = np.array(relations)
         return _content(arrays, split, unused)
 
 
@@ -65,7 +78,8 @@ def _known(keys: list[str]) -> set[str]:
     adjacency = "adj_" if "adj_indptr" in keys else ""
     sparse = next((prefix for prefix in ("features_", "attr_") if f"{prefix}indptr" in keys), None)
     features = {"features"} if "features" in keys else {f"{sparse}{part}" for part in _CSR} if sparse else set()
-    return {*_SINGLE, *MASKS, "labels", "node_ids", "class_names", *features, *(adjacency + part for part in _CSR)}
+    names = ("relations", "labels", "node_ids", "class_names")
+    return {*_SINGLE, *MASKS, *names, *features, *(adjacency + part for part in _CSR)}
 
 
 def _content(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ...]) -> FileContent:
@@ -73,17 +87,13 @@ def _content(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ..
     for key in (f"{prefix}indptr", f"{prefix}indices"):
         if key not in arrays:
             raise InvalidInput("keys", [*sorted(arrays), *unused], "adj_indptr and adj_indices are needed")
-    weights = arrays.get(f"{prefix}data")
-    if weights is not None and np.any(weights != 1):
-        at = int(np.argmax(weights != 1))
-        raise InvalidInput(f"{prefix}data[{at}]", weights[at].item(), "must be 1: weights are not supported")
-    edges = adjacency.edges_from_csr(arrays[f"{prefix}indptr"], arrays[f"{prefix}indices"])
+    links = _links(arrays, prefix)
+    edges = links["edge_index"]
     x = _features(arrays)
     fields: dict[str, Any] = {
-        "edge_index": edges,
+        **links,
         "x": x,
         "y": arrays.get("labels"),
-        "num_nodes": len(arrays[f"{prefix}indptr"]) - 1,
         "node_ids": arrays.get("node_ids"),
         **{field: column_of_mask(field, arrays.get(field), split) for field in MASKS},
     }
@@ -96,11 +106,30 @@ def _content(arrays: Mapping[str, np.ndarray], split: int, unused: tuple[str, ..
     return FileContent(
         fields=fields,
         edges_listed=edges.shape[1],
-        columns=() if x is None else (FeatureColumn("features", "numeric", x.shape[1]),),
+        columns=() if x is None else (FeatureColumn("features", "matrix", x.shape[1]),),
         split="masks in the file" if "train_mask" in arrays else None,
         declared_directed=single.get("directed"),
         unused=unused,
     )
+
+
+def _links(arrays: Mapping[str, np.ndarray], prefix: str) -> dict[str, Any]:
+    """Edges, weights and relations, as arguments of `Graph.from_edge_index`."""
+    source, target = adjacency.edges_from_csr(arrays[f"{prefix}indptr"], arrays[f"{prefix}indices"])
+    rows, weights = len(arrays[f"{prefix}indptr"]) - 1, arrays.get(f"{prefix}data")
+    most = _single("max_weight", arrays["max_weight"]) if "max_weight" in arrays else None
+    if most is None and weights is not None and np.any(weights != 1):
+        at = int(np.argmax(weights != 1))
+        why = "must be 1; if this is a weight, declare max_weight, from which on a link counts fully"
+        raise InvalidInput(f"{prefix}data[{at}]", weights[at].item(), why)
+    names = [str(name) for name in arrays["relations"].reshape(-1)] if "relations" in arrays else None
+    if names is not None and rows % len(names):
+        raise InvalidInput(f"{prefix}indptr", rows, f"must have equally many rows for each of {len(names)} relations")
+    n = rows if names is None else rows // len(names)
+    links: dict[str, Any] = {"edge_index": np.stack([source % max(n, 1), target]), "num_nodes": n}
+    if most is not None:
+        links |= {"edge_weight": weights, "max_weight": float(most)}
+    return links if names is None else links | {"edge_relation": source // max(n, 1), "relations": names}
 
 
 def _single(key: str, array: np.ndarray) -> Any:
@@ -124,9 +153,10 @@ def _features(arrays: Mapping[str, np.ndarray]) -> Any:
 
 def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
     """Write all fields of a graph but the report of how it was read."""
+    matrix = graph.reads("out", by_relation=True)
     arrays: dict[str, Any] = {
-        "adj_indptr": graph.indptr,
-        "adj_indices": graph.indices,
+        "adj_indptr": matrix.indptr,
+        "adj_indices": matrix.indices,
         "labels": graph.labels.numpy(),
         "directed": np.array(graph.directed),
         "name": np.array(graph.name),
@@ -136,6 +166,10 @@ def write_npz(graph: Graph, path: Path, *, compress: bool) -> None:
             arrays[f"features_{key}"] = np.asarray(getattr(graph.features, key))
     else:
         arrays["features"] = graph.features.numpy()
+    if graph.max_weight is not None:
+        arrays |= {"adj_data": matrix.data * graph.max_weight, "max_weight": np.array(graph.max_weight)}
+    if graph.relations is not None:
+        arrays["relations"] = np.array(graph.relations.names)
     if graph.has_split:
         arrays |= {field: getattr(graph, field).numpy() for field in MASKS}
     if graph.num_classes:

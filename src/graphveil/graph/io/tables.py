@@ -1,59 +1,87 @@
 """Graphs in a folder of tables: `nodes.parquet` or `nodes.csv`, and `edges.parquet` or `edges.csv`.
 
 Nodes: an id column (integers or strings), optionally a label column (any type; empty means "no label") and a split
-column ("train", "val", "test", or empty), and feature columns: numbers and booleans as they are, strings one-hot with
-their categories in the declared order, or else sorted. A missing feature value is an error. In a CSV file a column is
-numeric if at least half of its cells are numbers; any other cell is then an error. Edges: a source and a target column.
-Blanks around an id do not belong to it.
+column ("train", "val", "test", or empty), and feature columns of numbers, text, true and false, or times. What becomes
+of them: `graphveil.graph.io.features`. In a CSV file a column is numeric if at least half of its cells are numbers; any
+other cell is then an error, unless it is empty or a word like "NA". Edges: a source and a target column. Blanks around
+an id do not belong to it.
 
 An undirected edge may be listed once or in both directions; it is stored in both. The same ordered pair twice is a
 duplicate. Rows are counted from 1, without the header. A file `graph.json` beside the tables may declare "directed",
-"name", "classes" (all classes, in order) and "categories" (of each column by name, all of them, in order). What is not
-declared is read from the data, and its number is then a public fact. `write_graph` adds the key "found" where it lists
-class names that nobody declared (`Undeclared`).
+"name" and everything in `graphveil.graph.io.declared.TableOptions`. Classes and categories that are not declared are
+read from the data, and their number is then a public fact. `write_graph` adds the key "found" where it lists class
+names that nobody declared (`Undeclared`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
-import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.io import TableColumns
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table, find_table
+from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
+from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
-from graphveil.graph.report import FeatureColumn, FileContent, Undeclared
-from graphveil.graph.splits import split_names
-from graphveil.graph.validation import category_lists, class_list
-from graphveil.storage.decoding import decoding, inside
+from graphveil.graph.links import edge_list
+from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
+from graphveil.graph.splits import split_names, time_split
 
-_DECLARATIONS = ("directed", "name", "classes", "categories", "found")
-_DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
+
+@dataclass(frozen=True)
+class Declared:
+    """All that is declared about tables.
+
+    Args:
+        options: Which columns mean what, `resolved`.
+        directed: The declaration of direction; None if there is none.
+        name: The name of the graph; None if there is none.
+        found: What of the options was read from the data in truth, by whoever wrote them.
+    """
+
+    options: TableOptions
+    directed: bool | None = None
+    name: str | None = None
+    found: Undeclared = field(default_factory=Undeclared)
+
+    @classmethod
+    def of(cls, folder: Path, options: TableOptions) -> Self:
+        """What these options and the `graph.json` of a folder declare."""
+        in_file = declarations(folder)
+        others = {key: in_file.pop(key) for key in ("directed", "name", "found") if key in in_file}
+        found = others.pop("found", Undeclared())
+        if options.classes is not None:
+            found = replace(found, classes=None)
+        return cls(options.over(TableOptions.of(in_file)).resolved(), found=found, **others)
 
 
 def read_tables(
-    folder: Path, columns: TableColumns, repairs: Repairs, *, directed: bool | None = None, mmap: Path | None = None
+    folder: Path,
+    options: TableOptions,
+    *,
+    symmetrize: bool = False,
+    directed: bool | None = None,
+    mmap: Path | None = None,
 ) -> FileContent:
     """Read a folder of tables.
 
     Args:
         folder: The folder.
-        columns: Which columns mean what.
-        repairs: What may be repaired in the list of edges.
+        options: Which columns mean what, where the folder's `graph.json` does not say it or says something else.
+        symmetrize: Add the reverse of every edge.
         directed: The declaration of direction, which is needed here with `mmap` alone.
         mmap: A folder for files; edges are then read in parts and become `FileContent.rows`.
 
@@ -63,84 +91,193 @@ def read_tables(
     Raises:
         InvalidInput: A table cannot be read; the message names the file, the row and the column.
     """
-    declared = _declarations(folder)
-    categories = declared.get("categories", {}) if columns.categories is None else columns.categories
-    nodes = Table(find_table(folder, "nodes"), [columns.id_column], text=tuple(categories))
-    if mmap is not None and not bool(declared.get("directed") if directed is None else directed):
-        repairs = replace(repairs, symmetrize=True)
-    ids, edges = _read_edges(find_table(folder, "edges"), nodes, columns, repairs, mmap)
+    declared = Declared.of(folder, options)
+    options = declared.options
+    path = find_table(folder, "nodes", options.node_table)
+    nodes = Table(path, [options.id_column or ""], text=tuple(options.categories or ()))
+    if mmap is not None and not bool(declared.directed if directed is None else directed):
+        symmetrize = True
+    ids, edges = _read_edges(find_table(folder, "edges", options.edge_table), nodes, options, symmetrize, mmap)
+    return _content(nodes, ids, edges, declared)
 
-    label = _present(nodes, columns.label_column, "label")
-    split = _present(nodes, columns.split_column, "split")
-    labels, undeclared = _labels(nodes, label, columns, declared)
-    masks = {} if split is None else nodes.masks(split, labels.get("y"))
-    names = _feature_names(nodes, (columns.id_column, label, split), columns.feature_columns, categories)
-    x, described = _features(nodes, names, categories, columns.max_categories)
-    counted = [(c.name, c.width) for c in described if c.kind == "categorical" and not c.declared]
-    used = (columns.id_column, label, split, *names)
-    unused = [f"{nodes.path.name}: column {name!r}" for name in nodes.table.column_names if name not in used]
-    sets = () if split is None else (f"which node is in which set (column {split!r})",)
+
+def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions) -> FileContent:
+    """What `read_tables` returns, of tables in memory."""
+    declared = Declared(options.resolved())
+    options = declared.options
+    table = Table.part(Path("nodes"), nodes, 0)
+    table.check_columns([options.id_column or ""])
+    links = Table.part(Path("edges"), edges, 0)
+    links.check_columns(_ends(options))
+    ids, content = _edges_in_memory(links, table, options)
+    return _content(table, ids, content, declared)
+
+
+@dataclass(frozen=True)
+class NodeColumns:
+    """What becomes of the columns of a table of nodes.
+
+    Args:
+        label, split: Columns; None if there is none.
+        classes: All classes in order; None if there is no label.
+        features: The feature columns.
+        undeclared: What was read from the data.
+        unused: Columns that are not read.
+    """
+
+    label: str | None
+    split: str | None
+    classes: tuple[Any, ...] | None
+    features: tuple[FeatureColumn, ...]
+    undeclared: Undeclared
+    unused: tuple[str, ...]
+
+    @classmethod
+    def of(cls, nodes: Table, declared: Declared) -> Self:
+        """By the names and types of columns, by what is declared, and by the values of labels and of text."""
+        options = declared.options
+        label = _present(nodes, options.label_column, "label")
+        split = None if options.time_column else _present(nodes, options.split_column, "split")
+        classes, undeclared = _classes(nodes, label, declared)
+        others = (options.id_column, label, split, options.time_column)
+        columns = feature_columns(nodes, options, others)
+        counted = [(c.name, c.width) for c in columns if c.kind == "categorical" and not c.declared]
+        known = dict(undeclared.categories)
+        undeclared = replace(
+            undeclared,
+            categories=(*((n, w) for n, w in known.items() if n not in dict(counted)), *counted),
+            times=options.time_column or undeclared.times,
+        )
+        used = {*others, *(column.name for column in columns)}
+        return cls(label, split, classes, columns, undeclared, _not_read(nodes.path, nodes.table.column_names, used))
+
+    @property
+    def class_names(self) -> list[Any] | None:
+        """The classes, unless they are the numbers from 0 on."""
+        classes = list(self.classes or ())
+        return None if all(type(name) is int and name == i for i, name in enumerate(classes)) else classes
+
+    def sets(self, options: TableOptions) -> str | None:
+        """Where the masks come from; None: from nowhere."""
+        if self.split is not None:
+            return f"column {self.split!r}"
+        return None if options.time_column is None else f"times in column {options.time_column!r}"
+
+    def public(self, options: TableOptions) -> tuple[str, ...]:
+        """Facts that are treated as public from now on."""
+        sets = self.sets(options)
+        of_sets = () if sets is None else (f"which node is in which set ({sets})",)
+        return ("the number of nodes and their ids", *of_sets)
+
+    def rows(self, nodes: Table, options: TableOptions, *, whole: bool = True) -> dict[str, Any]:
+        """Labels, masks and features of the rows, or of some of them: fields of the graph."""
+        y = None if self.label is None else nodes.labels(self.label, self.classes, 0)[0]
+        masks: dict[str, np.ndarray] = {}
+        if self.split is not None:
+            masks = nodes.masks(self.split, y)
+        elif options.time_column is not None and options.train_before is not None:
+            nodes.require(options.time_column)
+            known = times(nodes, options.time_column)
+            masks = time_split(known, y, options.train_before, options.test_after, whole=whole)
+        return {**({} if y is None else {"y": y}), **masks, "x": encoded(nodes, self.features)}
+
+
+def _content(nodes: Table, ids: NodeIds, edges: FileContent, declared: Declared) -> FileContent:
+    """The fields of the graph of these nodes and edges."""
+    options = declared.options
+    columns = NodeColumns.of(nodes, declared)
+    classes = {} if columns.classes is None else {"num_classes": len(columns.classes)}
     return replace(
         edges,
         fields={
             **edges.fields,
-            **labels,
-            **masks,
-            "x": x,
+            **columns.rows(nodes, options),
+            **classes,
+            "class_names": columns.class_names,
             "num_nodes": len(ids),
             "node_ids": _named(ids.ids),
-            "undeclared": replace(undeclared, categories=(*undeclared.categories, *counted)),
-            **({"name": declared["name"]} if "name" in declared else {}),
+            "undeclared": columns.undeclared,
+            "numeric_columns": scaled_by_fit(columns.features),
+            **({} if declared.name is None else {"name": declared.name}),
         },
-        columns=described,
-        split=None if split is None else f"column {split!r}",
-        declared_directed=declared.get("directed"),
-        public=("the number of nodes and their ids", *sets),
-        unused=(*unused, *edges.unused),
+        columns=columns.features,
+        split=columns.sets(options),
+        declared_directed=declared.directed,
+        drop_self_loops=bool(options.drop_self_loops),
+        merge_duplicates=bool(options.merge_duplicates),
+        public=columns.public(options),
+        unused=(*columns.unused, *edges.unused),
     )
 
 
-def _declarations(folder: Path) -> dict[str, Any]:
-    path = folder / "graph.json"
-    if not path.is_file():
-        return {}
-    with decoding(path, "JSON"), inside(path):
-        declared = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(declared, dict):
-            raise InvalidInput("content", type(declared).__name__, "must be an object")
-        return check_declarations(declared, _DECLARATIONS)
-
-
-def check_declarations(declared: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    """The content of a `graph.json` in which nothing is unknown and everything is of its type."""
-    for key in declared:
-        if key not in known:
-            raise InvalidInput("key", key, f"must be one of {', '.join(known)}")
-    if not isinstance(declared.get("directed", False), bool):
-        raise InvalidInput("directed", declared["directed"], "must be true or false")
-    if not isinstance(declared.get("name", ""), str):
-        raise InvalidInput("name", declared["name"], "must be text")
-    checks = {"classes": class_list, "categories": category_lists, "found": Undeclared.from_dict}
-    return declared | {key: check(declared[key]) for key, check in checks.items() if key in declared}
+def _ends(options: TableOptions) -> tuple[str, str]:
+    return options.source_column or "", options.target_column or ""
 
 
 def _read_edges(
-    path: Path, nodes: Table, columns: TableColumns, repairs: Repairs, mmap: Path | None
+    path: Path, nodes: Table, options: TableOptions, symmetrize: bool, mmap: Path | None
 ) -> tuple[NodeIds, FileContent]:
     """The ids of the nodes, and the edges among them: in the fields, or, with `mmap`, as rows in files."""
-    ends = (columns.source_column, columns.target_column)
+    ends = _ends(options)
     if mmap is None:
-        edges = Table(path, ends)
-        ids = _node_ids(nodes, columns.id_column)
-        content = FileContent({"edge_index": _edge_index(edges, ends, ids, repairs)}, len(edges))
-        names = edges.table.column_names
-    else:
-        stream = EdgeStream(path, ends)
-        ids = _node_ids(nodes, columns.id_column)
-        rows, listed = mapped_rows(stream, ids, repairs, mmap)
-        content = FileContent({}, listed, rows=rows)
-        names = stream.column_names
-    return ids, replace(content, unused=tuple(f"{path.name}: column {name!r}" for name in names if name not in ends))
+        text = () if options.relation_column is None else (options.relation_column,)
+        return _edges_in_memory(Table(path, ends, text=text), nodes, options)
+    if options.max_weight is not None or options.relation_column is not None:
+        raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
+    stream = EdgeStream(path, ends)
+    ids = _node_ids(nodes, options.id_column or "")
+    rows, listed = mapped_rows(stream, ids, _repairs(options, symmetrize), mmap)
+    return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
+
+
+def _edges_in_memory(edges: Table, nodes: Table, options: TableOptions) -> tuple[NodeIds, FileContent]:
+    ends = _ends(options)
+    ids = _node_ids(nodes, options.id_column or "")
+    edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
+    said = _links(edges, options)
+    _check_edges(edges, edge_index, ends[0], len(ids), said.get("edge_relation"), _repairs(options))
+    used = (*ends, options.weight_column, options.relation_column)
+    unused = _not_read(edges.path, edges.table.column_names, used)
+    return ids, FileContent({"edge_index": edge_index, **said}, len(edges), unused=unused)
+
+
+def _links(edges: Table, options: TableOptions) -> dict[str, Any]:
+    """Weights and relations of the edges, as arguments of `Graph.from_edge_index`."""
+    said: dict[str, Any] = {"max_weight": options.max_weight, "relations": options.relations}
+    if options.weight_column is not None:
+        edges.require(options.weight_column)
+        weights = edges.numbers(options.weight_column)
+        for wrong, why in ((np.isnan(weights), "a weight is missing"), (weights < 0, "a weight must be 0 or more")):
+            if wrong.any():
+                raise edges.cell_error(options.weight_column, int(np.argmax(wrong)), why)
+        said["edge_weight"] = weights
+    if options.relation_column is not None:
+        said["edge_relation"] = _relations(edges, options.relation_column, options.relations)
+    return said
+
+
+def _relations(edges: Table, column: str, names: Sequence[str] | None) -> np.ndarray:
+    """The number of each edge's relation among the declared names."""
+    edges.require(column)
+    values = edges.array(column).cast(pa.large_string())
+    if values.null_count:
+        raise edges.cell_error(column, int(np.argmax(pc.is_null(values))), "a relation is missing")
+    if names is None:
+        there = ", ".join(sorted(pc.unique(values).to_pylist())[:10])
+        raise InvalidInput("relations", None, f"declare the names of all relations; column {column!r} has {there}")
+    numbers = pc.index_in(values, value_set=pa.array(names, pa.large_string())).fill_null(-1)
+    found: np.ndarray = numbers.to_numpy(zero_copy_only=False)
+    if (found < 0).any():
+        raise edges.cell_error(column, int(np.argmax(found < 0)), "is not one of the declared relations")
+    return found
+
+
+def _repairs(options: TableOptions, symmetrize: bool = False) -> Repairs:
+    return Repairs(bool(options.drop_self_loops), bool(options.merge_duplicates), symmetrize)
+
+
+def _not_read(path: Path, names: Sequence[str], used: Collection[str | None]) -> tuple[str, ...]:
+    return tuple(f"{path.name}: column {name!r}" for name in names if name not in used)
 
 
 def _node_ids(nodes: Table, column: str) -> NodeIds:
@@ -154,13 +291,16 @@ def _node_ids(nodes: Table, column: str) -> NodeIds:
     return NodeIds(ids)
 
 
-def _edge_index(edges: Table, ends: tuple[str, str], ids: NodeIds, repairs: Repairs) -> np.ndarray:
-    edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
+def _check_edges(
+    edges: Table, edge_index: np.ndarray, column: str, n: int, relation: np.ndarray | None, repairs: Repairs
+) -> None:
     if not repairs.drop_self_loops:
-        _check_self_loops(edges, edge_index, ends[0])
-    if not repairs.drop_duplicates:
-        _check_duplicates(edges, edge_index, ends[0], len(ids))
-    return edge_index
+        _check_self_loops(edges, edge_index, column)
+    if not repairs.merge_duplicates:
+        key = edge_index[0].astype(np.int64) * n + edge_index[1]
+        if relation is not None:
+            key = key * (int(relation.max(initial=0)) + 1) + relation
+        _check_duplicates(edges, key, column)
 
 
 def _check_self_loops(edges: Table, edge_index: np.ndarray, column: str) -> None:
@@ -169,8 +309,7 @@ def _check_self_loops(edges: Table, edge_index: np.ndarray, column: str) -> None
         raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
 
 
-def _check_duplicates(edges: Table, edge_index: np.ndarray, column: str, n: int) -> None:
-    key = edge_index[0].astype(np.int64) * n + edge_index[1]
+def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:
     order = np.argsort(key, kind="stable")
     again = key[order[1:]] == key[order[:-1]]
     if again.any():
@@ -201,78 +340,15 @@ def _present(nodes: Table, declared: str | None, usual: str) -> str | None:
     return usual if usual in nodes.table.column_names else None
 
 
-def _labels(
-    nodes: Table, label: str | None, columns: TableColumns, declared: Mapping[str, Any]
-) -> tuple[dict[str, Any], Undeclared]:
-    """Labels and classes as fields of the graph, and whether the number of classes was read from the column."""
-    undeclared = declared.get("found", Undeclared())
+def _classes(nodes: Table, label: str | None, declared: Declared) -> tuple[tuple[Any, ...] | None, Undeclared]:
+    """All classes in order, and whether their number was read from the column."""
+    undeclared, known = declared.found, declared.options.classes
     if label is None:
-        return {}, undeclared
-    known = columns.classes if columns.classes is not None else declared.get("classes")
-    y, classes = nodes.labels(label, known, columns.max_categories)
-    already_numbers = all(type(name) is int and name == i for i, name in enumerate(classes))
-    if columns.classes is not None or known is None:
-        undeclared = replace(undeclared, classes=len(classes) if known is None else None)
-    return {"y": y, "num_classes": len(classes), "class_names": None if already_numbers else classes}, undeclared
-
-
-def _feature_names(
-    nodes: Table, others: tuple[str | None, ...], chosen: tuple[str, ...] | None, categories: Mapping[str, Any]
-) -> tuple[str, ...]:
-    """The feature columns: the chosen ones, or all that are not among the others."""
-    names = chosen
-    if names is None:
-        names = tuple(name for name in nodes.table.column_names if name not in others)
-    for name in categories:
-        if name not in names:
-            raise nodes.error("columns", nodes.table.column_names, f"categories are declared of {name!r}, no feature")
-    return names
-
-
-def _features(
-    nodes: Table, names: tuple[str, ...], declared: Mapping[str, tuple[str, ...]], limit: int
-) -> tuple[Any, tuple[FeatureColumn, ...]]:
-    n = len(nodes)
-    described, blocks = [], []
-    for name in names:
-        if name not in declared and nodes.is_numeric(name):
-            described.append(FeatureColumn(name, "numeric"))
-            blocks.append(nodes.numbers(name))
-        else:
-            codes, categories = nodes.categories(name, declared.get(name), limit)
-            described.append(FeatureColumn(name, "categorical", len(categories), categories, name in declared))
-            blocks.append(codes)
-    width = sum(column.width for column in described)
-    one_hot = sum(column.width for column in described if column.kind == "categorical")
-    fill = _sparse if one_hot * n * 4 > _DENSE_LIMIT else _dense
-    return fill(n, width, described, blocks), tuple(described)
-
-
-def _dense(n: int, width: int, described: list[FeatureColumn], blocks: list[np.ndarray]) -> np.ndarray:
-    x = np.zeros((n, width), dtype=np.float32)
-    at = 0
-    for column, block in zip(described, blocks, strict=True):
-        if column.kind == "numeric":
-            x[:, at] = block
-        else:
-            x[np.arange(n), at + block] = 1
-        at += column.width
-    return x
-
-
-def _sparse(n: int, width: int, described: list[FeatureColumn], blocks: list[np.ndarray]) -> sp.csr_array:
-    # Every column of the table gives exactly one entry per row.
-    data = np.ones((n, len(blocks)), dtype=np.float32)
-    at = np.empty((n, len(blocks)), dtype=np.int64)
-    start = 0
-    for j, (column, block) in enumerate(zip(described, blocks, strict=True)):
-        if column.kind == "numeric":
-            data[:, j], at[:, j] = block, start
-        else:
-            at[:, j] = start + block
-        start += column.width
-    indptr = np.arange(n + 1) * len(blocks)
-    return sp.csr_array((data.ravel(), at.ravel(), indptr), shape=(n, width))
+        return None, undeclared
+    classes = nodes.labels(label, known, declared.options.max_categories or 0)[1]
+    if known is None:
+        undeclared = replace(undeclared, classes=len(classes))
+    return tuple(classes), undeclared
 
 
 def write_tables(graph: Graph, folder: Path, ending: str) -> None:
@@ -288,15 +364,25 @@ def write_tables(graph: Graph, folder: Path, ending: str) -> None:
     if graph.has_split:
         columns["split"] = pa.array(split_names(graph), pa.string())
     columns |= {f"x{j}": pa.array(np.ascontiguousarray(x[:, j])) for j in range(x.shape[1])}
-    coo = graph.reads("out").tocoo()
-    source, target = coo.coords
+    links = edge_list(graph)
+    source, target = links["edge_index"]
     once = slice(None) if graph.directed else source < target
     edges = {"source": pa.array(ids[source[once]]), "target": pa.array(ids[target[once]])}
+    if "edge_weight" in links:
+        edges["weight"] = pa.array(links["edge_weight"][once])
+    if "edge_relation" in links:
+        edges["relation"] = pa.array(np.array(links["relations"])[links["edge_relation"][once]])
     for stem, content in (("nodes", columns), ("edges", edges)):
         path = folder / f"{stem}.{ending}"
         write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
         write(pa.table(content), path)
-    declared = {"name": graph.name, "directed": graph.directed, **({"classes": classes} if classes else {})}
+    declared = {"name": graph.name, "directed": graph.directed, "scaling": "none"}
+    if "edge_weight" in links:
+        declared |= {"weight_column": "weight", "max_weight": graph.max_weight}
+    if "edge_relation" in links:
+        declared |= {"relation_column": "relation", "relations": list(links["relations"])}
+    if classes:
+        declared["classes"] = classes
     if graph.undeclared != Undeclared():
         declared["found"] = graph.undeclared.to_dict()
-    (folder / "graph.json").write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
+    (folder / DECLARATIONS).write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")

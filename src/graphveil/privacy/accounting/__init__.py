@@ -7,10 +7,19 @@
 
 from graphveil.privacy.accounting.calibration import Calibration, calibrate
 from graphveil.privacy.accounting.composition import Composition, compose
-from graphveil.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
-from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian
+from graphveil.privacy.accounting.losses import (
+    AnyOf,
+    Gaussian,
+    Loss,
+    RandomizedResponse,
+    SampledGaussian,
+    gaussian_delta,
+    gaussian_epsilon,
+    gaussian_mu,
+)
 
 __all__ = [
+    "AnyOf",
     "Calibration",
     "Composition",
     "Gaussian",

@@ -12,8 +12,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy.accounting.composition import Composition
 from graphveil.privacy.accounting.discretised import discretised
-from graphveil.privacy.accounting.gaussian import gaussian_delta
-from graphveil.privacy.accounting.losses import Loss, RandomizedResponse, check_losses
+from graphveil.privacy.accounting.losses import Loss, RandomizedResponse, check_losses, gaussian_delta
 
 _TOLERANCE = 1e-3
 # Searches aim inside the accepted range, so that a small error still ends within it.

@@ -3,23 +3,43 @@
 Gaussians combine exactly. Everything else goes through dp-accounting's privacy-loss distributions: this file puts the
 discretised losses on a common grid ("connect the dots" once more) and hands them over. The rounding error of the fast
 Fourier transform is added to the probability of an infinite loss.
+
+At the end stands the paper's accountant, a looser cross-check on the same dominating pairs: Rényi divergences added up,
+then Lemma F.1 of the paper (appendix "RDP to DP conversion").
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import logsumexp
 
 from graphveil import validate
-from graphveil.privacy.accounting.discretised import TAIL_MASS, DiscretisedLoss, discretised
-from graphveil.privacy.accounting.gaussian import gaussian_delta, gaussian_epsilon
-from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian, check_losses
-from graphveil.privacy.accounting.rdp import rdp_epsilon
+from graphveil.privacy.accounting.discretised import (
+    TAIL_MASS,
+    Counts,
+    DiscretisedLoss,
+    discretised,
+    log_mixture_factor,
+    pure_epsilon,
+    sampled_pair,
+)
+from graphveil.privacy.accounting.losses import (
+    AnyOf,
+    Gaussian,
+    Loss,
+    RandomizedResponse,
+    SampledGaussian,
+    check_losses,
+    gaussian_delta,
+    gaussian_epsilon,
+    has_two_orders,
+)
 
 if TYPE_CHECKING:
     from dp_accounting.pld.pld_pmf import DensePLDPmf
@@ -27,6 +47,8 @@ if TYPE_CHECKING:
 # Points of the grid across the range of the composed loss. At 2^18 the grid costs less than 0.03 % of epsilon
 # for 20,000 steps.
 _GRID_POINTS = 2**18
+# Points across the range of losses of alternatives.
+_GRID_OF_ALTERNATIVES = 2**15
 
 
 @dataclass(frozen=True)
@@ -62,9 +84,9 @@ class Composition:
         Formal guarantee: the composition is (epsilon, delta)-DP.
         """
         validate.open_unit("delta", delta)
-        if self._pmf is None:
+        if not self._pmfs:
             return gaussian_epsilon(self._exact_mu, delta)
-        return min(_epsilon_for_delta(self._pmf, delta), self._pure_epsilon)
+        return min(max(_epsilon_for_delta(pmf, delta) for pmf in self._pmfs), self._pure_epsilon)
 
     def delta(self, epsilon: float) -> float:
         """Delta for an epsilon.
@@ -81,9 +103,9 @@ class Composition:
         Formal guarantee: the composition is (epsilon, delta)-DP.
         """
         validate.non_negative("epsilon", epsilon)
-        if self._pmf is None:
+        if not self._pmfs:
             return gaussian_delta(self._exact_mu, epsilon)
-        return min(1.0, float(self._pmf.get_delta_for_epsilon(epsilon)))
+        return min(1.0, max(float(pmf.get_delta_for_epsilon(epsilon)) for pmf in self._pmfs))
 
     def rdp_epsilon(self, delta: float) -> float:
         """Epsilon by the paper's accountant: Rényi divergences added up, then its conversion lemma.
@@ -105,22 +127,39 @@ class Composition:
     def _pure_epsilon(self) -> float:
         """Randomised responses alone cost at most the sum of their epsilons, which the grid may exceed."""
         if all(isinstance(loss, RandomizedResponse) for loss in self.losses):
-            return sum(loss.epsilon * loss.uses for loss in self.losses if isinstance(loss, RandomizedResponse))
+            return sum(pure_epsilon(loss) * loss.uses for loss in self.losses if isinstance(loss, RandomizedResponse))
         return math.inf
 
     @cached_property
     def _exact_mu(self) -> float:
         return math.sqrt(sum(loss.mu**2 for loss in self.losses if _is_exactly_gaussian(loss)))
 
+    def as_one(self, reverse: bool) -> DiscretisedLoss:
+        """All of it as one discretised loss, in one order of the pair."""
+        if not self._pmfs:
+            if self._exact_mu == 0:
+                return DiscretisedLoss(np.zeros(1), np.ones(1), 0.0, 1)
+            return discretised(Gaussian(self._exact_mu), reverse)
+        pmf = self._pmfs[-1 if reverse else 0]
+        losses = np.arange(pmf._lower_loss, pmf._lower_loss + pmf.size) * pmf._discretization
+        return DiscretisedLoss(losses, pmf._probs, pmf._infinity_mass, 1)
+
     @cached_property
-    def _pmf(self) -> DensePLDPmf | None:
-        """The composed privacy-loss distribution, or None when everything is Gaussian and has a closed form."""
+    def _pmfs(self) -> list[DensePLDPmf]:
+        """The composed privacy-loss distribution; none when everything is Gaussian and has a closed form.
+
+        Where a pair of distributions is not its own mirror image there are two, one for each order.
+        """
         others = [loss for loss in self.losses if not _is_exactly_gaussian(loss)]
         if not others:
-            return None
-        parts = [discretised(loss) for loss in others]
+            return []
+        orders = (False, True) if any(map(has_two_orders, others)) else (False,)
+        return [self._composed([_discretised(loss, reverse) for loss in others]) for reverse in orders]
+
+    def _composed(self, parts: list[DiscretisedLoss]) -> DensePLDPmf:
+        """These parts and the Gaussian ones."""
         if self._exact_mu > 0:
-            parts.append(discretised(Gaussian(self._exact_mu)))
+            parts = [*parts, discretised(Gaussian(self._exact_mu))]
         spans = [(part.tail(-1, TAIL_MASS), part.tail(+1, TAIL_MASS)) for part in parts]
         width = sum(high - low for low, high in spans)
         step = max(width, max(float(np.ptp(part.losses)) for part in parts)) / _GRID_POINTS
@@ -153,7 +192,32 @@ def compose(losses: Iterable[Loss]) -> Composition:
     return Composition(check_losses(losses))
 
 
+def _discretised(loss: Loss, reverse: bool) -> DiscretisedLoss:
+    return _worst_of(loss, reverse) if isinstance(loss, AnyOf) else discretised(loss, reverse)
+
+
+def _worst_of(loss: AnyOf, reverse: bool) -> DiscretisedLoss:
+    """The loss whose upper tail is, everywhere, the largest of those of the alternatives (docs/theory.md, 4.6)."""
+    each = [Composition(losses).as_one(reverse) for losses in dict.fromkeys(loss.alternatives)]
+    step = (max(float(np.ptp(one.losses)) for one in each) or 1.0) / _GRID_OF_ALTERNATIVES
+    laid = [_lay_on_grid(one, step) for one in each]
+    lowest = min(pmf._lower_loss for pmf in laid)
+    size = max(pmf._lower_loss + pmf.size for pmf in laid) - lowest
+    tails = np.zeros((len(laid), size))
+    for tail, pmf in zip(tails, laid, strict=True):
+        start = pmf._lower_loss - lowest
+        tail[start : start + pmf.size] = pmf._probs
+        tail[:] = np.cumsum(tail[::-1])[::-1] + pmf._infinity_mass
+    # The lowest loss takes what is missing to 1: rounding, and lower losses of other alternatives.
+    largest = np.append(tails.max(axis=0), max(pmf._infinity_mass for pmf in laid))
+    largest[0] = 1.0
+    losses = np.arange(lowest, lowest + size) * step
+    return DiscretisedLoss(losses, np.maximum(largest[:-1] - largest[1:], 0.0), float(largest[-1]), 1)
+
+
 def _is_exactly_gaussian(loss: Loss) -> bool:
+    if isinstance(loss, AnyOf):  # the largest mu dominates
+        return all(map(_is_exactly_gaussian, (part for losses in loss.alternatives for part in losses)))
     return isinstance(loss, Gaussian) or (isinstance(loss, SampledGaussian) and loss.sampling_rate == 1)
 
 
@@ -222,3 +286,77 @@ def _pmf(step: float, lowest: int, probabilities: np.ndarray, infinity: float) -
     from dp_accounting.pld.pld_pmf import DensePLDPmf  # slow to load, and most commands need none
 
     return DensePLDPmf(step, lowest, probabilities, infinity, pessimistic_estimate=True)
+
+
+# Orders at which Rényi divergences are taken, and the points of an integral: at most, and for each sigma.
+RENYI_ORDERS = 1 + np.geomspace(0.05, 255.0, 48)
+_RENYI_POINTS = 2**12
+_RENYI_POINTS_PER_SIGMA = 8
+
+
+def rdp_epsilon(losses: Sequence[Loss], delta: float) -> float:
+    """epsilon = min over alpha of gamma(alpha) + log(1 / (alpha delta)) / (alpha - 1) + log(1 - 1 / alpha).
+
+    The larger one of both orders, where they differ.
+    """
+    orders = (False, True) if any(map(has_two_orders, losses)) else (False,)
+    return max(0.0, *(float((_added(losses, reverse) + renyi_to_epsilon(delta)).min()) for reverse in orders))
+
+
+def renyi_divergences(losses: Sequence[Loss]) -> np.ndarray:
+    """What mechanisms cost together in Rényi divergence, at each of `RENYI_ORDERS`; in the worse order of the pair."""
+    return np.maximum(_added(losses, False), _added(losses, True))
+
+
+def renyi_to_epsilon(delta: float) -> np.ndarray:
+    """What is added to a Rényi divergence to make it an epsilon at this delta, at each of `RENYI_ORDERS`."""
+    return np.asarray(np.log(1 / (RENYI_ORDERS * delta)) / (RENYI_ORDERS - 1) + np.log1p(-1 / RENYI_ORDERS))
+
+
+def _added(losses: Sequence[Loss], reverse: bool) -> np.ndarray:
+    return sum((_renyi(loss, reverse) for loss in losses), start=np.zeros_like(RENYI_ORDERS))
+
+
+def _renyi(loss: Loss, reverse: bool) -> np.ndarray:
+    if isinstance(loss, AnyOf):
+        return np.maximum.reduce([_added(losses, reverse) for losses in loss.alternatives])
+    if isinstance(loss, RandomizedResponse):
+        return loss.uses * _renyi_of_responses(loss, reverse)
+    if isinstance(loss, SampledGaussian) and loss.sampling_rate < 1:
+        return loss.steps * np.array([_renyi_of_mixture(loss, reverse, alpha) for alpha in RENYI_ORDERS])
+    return RENYI_ORDERS * loss.mu**2 / 2
+
+
+def _renyi_of_responses(loss: RandomizedResponse, reverse: bool) -> np.ndarray:
+    """log of the mean of e^((alpha - 1) loss): a response has few losses."""
+    each = discretised(loss, reverse)
+    possible = each.masses > 0
+    exponents = np.outer(RENYI_ORDERS - 1, each.losses[possible])
+    return np.asarray(logsumexp(exponents, b=each.masses[possible], axis=1)) / (RENYI_ORDERS - 1)
+
+
+def _renyi_of_mixture(loss: SampledGaussian, reverse: bool, alpha: float) -> float:
+    """log of the integral of p^alpha q^(1 - alpha), by the trapezoid rule around the integrand's mass.
+
+    The rule converges faster than any power for such integrands. An order whose range would need too many
+    points gets no bound: leaving an order out keeps the minimum valid.
+    """
+    pair = sampled_pair(loss, reverse)
+    sigma, (most, other) = loss.noise_multiplier, (float(counts[-1]) for counts, _ in pair)
+    low, high = -max(most, other) - 12 * sigma, alpha * most + (alpha - 1) * other + 12 * sigma
+    coarse = np.linspace(low, high, 257)
+    values = _log_integrand(coarse, pair, sigma, alpha)
+    near = np.flatnonzero(values > values.max() - 45 - 0.5 * ((coarse[1] - coarse[0]) / sigma) ** 2)
+    low, high = coarse[max(0, near[0] - 1)], coarse[min(256, near[-1] + 1)]
+    points = math.ceil((high - low) / sigma * _RENYI_POINTS_PER_SIGMA)
+    if points > _RENYI_POINTS:
+        return math.inf
+    x = np.linspace(low, high, max(points, 256))
+    log_integral = logsumexp(_log_integrand(x, pair, sigma, alpha)) + math.log(x[1] - x[0])
+    return max(0.0, float(log_integral) / (alpha - 1))
+
+
+def _log_integrand(x: np.ndarray, pair: tuple[Counts, Counts], sigma: float, alpha: float) -> np.ndarray:
+    common = -(x**2) / (2 * sigma**2) - math.log(sigma * math.sqrt(2 * math.pi))
+    first, second = (log_mixture_factor(sign * x, *counts, sigma) for sign, counts in zip((1, -1), pair, strict=True))
+    return alpha * first + (1 - alpha) * second + common

@@ -13,13 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr, ndtri
 
-from graphveil.privacy.accounting.losses import Gaussian, Loss, RandomizedResponse, SampledGaussian
+from graphveil.privacy.accounting.losses import Gaussian, RandomizedResponse, SampledGaussian
 
 # Probability that may be moved to an infinite loss over all steps of one mechanism.
 TAIL_MASS = 1e-13
 _CELLS = 2**13
 _MOST_CELLS = 2**15
 _CELL_LOSS = 0.05
+# Covers the rounding of uniform answers to 52 bits, for up to 2^14 symbols (docs/theory.md, section 8.5).
+_UNIFORM_ROUNDING = 2.0**-35
 
 
 @dataclass(frozen=True)
@@ -43,30 +45,50 @@ class DiscretisedLoss:
         return float(min(extreme, bounds.min()) if sign > 0 else max(extreme, bounds.max()))
 
 
-def discretised(loss: Loss) -> DiscretisedLoss:
-    """The discretised privacy-loss distribution of one use of `loss`."""
+def discretised(loss: Gaussian | SampledGaussian | RandomizedResponse, reverse: bool = False) -> DiscretisedLoss:
+    """The discretised privacy-loss distribution of one use of `loss`; `reverse`: of the pair in the other order."""
     if isinstance(loss, RandomizedResponse):
-        return _discretised_responses(loss)
+        return _discretised_responses(loss, reverse)
     if isinstance(loss, Gaussian):
         # N(0, 1) against N(mu, 1) is N(-1, s^2) against N(+1, s^2) with s = 2 / mu.
-        return _discretised_mixture(np.zeros(1), np.ones(1), 2 / loss.mu, 1)
-    counts, log_weights = binomial_log_weights(loss)
-    return _discretised_mixture(log_weights, counts, loss.noise_multiplier, loss.steps)
+        one = (np.ones(1), np.zeros(1))
+        return _discretised_mixture(one, one, 2 / loss.mu, 1)
+    return _discretised_mixture(*sampled_pair(loss, reverse), loss.noise_multiplier, loss.steps)
 
 
-def binomial_log_weights(loss: SampledGaussian) -> tuple[np.ndarray, np.ndarray]:
-    """How many of the group's rows are drawn into a step, and the log-probability of each number."""
-    g, q = loss.group_size, loss.sampling_rate
-    counts = np.arange(g + 1, dtype=float)
-    if q == 1:
+Counts = tuple[np.ndarray, np.ndarray]  # numbers of rows and the logarithms of their probabilities
+
+
+def sampled_pair(loss: SampledGaussian, reverse: bool = False) -> tuple[Counts, Counts]:
+    """How many rows of the group a step moves by +1 under the first hypothesis, and by -1 under the second."""
+    first = _binomial(loss.group_size, loss.sampling_rate)
+    second = _binomial(loss.group_size - loss.removed, loss.sampling_rate)
+    return (second, first) if reverse else (first, second)
+
+
+def _binomial(size: int, rate: float) -> Counts:
+    counts = np.arange(size + 1, dtype=float)
+    if rate == 1:
         return counts[-1:], np.zeros(1)
-    log_choose = gammaln(g + 1) - gammaln(counts + 1) - gammaln(g - counts + 1)
-    return counts, log_choose + counts * math.log(q) + (g - counts) * math.log1p(-q)
+    log_choose = gammaln(size + 1) - gammaln(counts + 1) - gammaln(size - counts + 1)
+    return counts, log_choose + counts * math.log(rate) + (size - counts) * math.log1p(-rate)
 
 
-def _discretised_responses(loss: RandomizedResponse) -> DiscretisedLoss:
+def pure_epsilon(loss: RandomizedResponse) -> float:
+    """The largest loss of one answer, in either order."""
+    return max(float(_discretised_responses(loss, reverse).losses[-1]) for reverse in (False, True))
+
+
+def _discretised_responses(loss: RandomizedResponse, reverse: bool = False) -> DiscretisedLoss:
     truth = loss.truth_probability
     lie = truth * math.exp(-loss.epsilon)
+    if loss.uniform:
+        # The true symbol and the other ones; a uniform answer gives each symbol the probability 1 / classes.
+        told = np.array([(loss.classes - 1) * lie, truth])
+        blind = np.array([loss.classes - 1, 1]) / loss.classes
+        losses = np.log([loss.classes * lie, loss.classes * truth])
+        answers = (-losses[::-1], blind[::-1]) if reverse else (losses, told)
+        return DiscretisedLoss(answers[0] + _UNIFORM_ROUNDING, answers[1], infinity=0.0, uses=loss.uses)
     return DiscretisedLoss(
         losses=np.array([-loss.epsilon, 0.0, loss.epsilon]),
         masses=np.array([lie, (loss.classes - 2) * lie, truth]),
@@ -75,32 +97,41 @@ def _discretised_responses(loss: RandomizedResponse) -> DiscretisedLoss:
     )
 
 
-def _discretised_mixture(log_weights: np.ndarray, counts: np.ndarray, sigma: float, uses: int) -> DiscretisedLoss:
-    """sum_j w_j N(+j, sigma^2) against sum_j w_j N(-j, sigma^2); the likelihood ratio rises with x."""
+def _discretised_mixture(first: Counts, second: Counts, sigma: float, uses: int) -> DiscretisedLoss:
+    """sum_i w_i N(+i, sigma^2) against sum_j v_j N(-j, sigma^2); the likelihood ratio rises with x."""
     tail = TAIL_MASS / uses
-    log_weights, counts, dropped = _drop_rare_counts(log_weights, counts, tail / 2)
-    weights = np.exp(log_weights)
+    (counts, log_weights), dropped = _drop_rare_counts(first, tail / 2)
+    (other_counts, other_log_weights), _ = _drop_rare_counts(second, tail / 2)
+    weights, other_weights = np.exp(log_weights), np.exp(other_log_weights)
     edge = _upper_quantile(weights, counts, sigma, tail / 2)
-    x = np.linspace(-edge, edge, _cell_number(edge, counts, sigma) + 1)
+    slope = (float(counts[-1]) + float(other_counts[-1])) / sigma**2
+    x = np.linspace(-edge, edge, _cell_number(2 * edge * slope) + 1)
 
-    losses = _log_likelihood_ratio(x, log_weights, counts, sigma)
-    above = np.zeros(len(x) - 1)
-    for weight, count in zip(weights, counts, strict=True):
-        above += weight * _normal_cells((x - count) / sigma)
-    below = above[::-1]  # the other hypothesis is the mirror image and so is the grid
-    masses = _split_cells(losses, above, below)
+    ratio = log_mixture_factor(x, counts, log_weights, sigma) - log_mixture_factor(
+        -x, other_counts, other_log_weights, sigma
+    )
+    losses = np.maximum.accumulate(ratio)
+    masses = _split_cells(losses, _cells(x, weights, counts, sigma), _cells(x, other_weights, -other_counts, sigma))
     masses[0] += float(weights @ ndtr((-edge - counts) / sigma))
     beyond = float(weights @ ndtr((counts - edge) / sigma))
     return DiscretisedLoss(losses, masses, infinity=dropped + beyond, uses=uses)
 
 
-def _drop_rare_counts(log_weights: np.ndarray, counts: np.ndarray, mass: float) -> tuple[np.ndarray, np.ndarray, float]:
-    """Leave out counts of total probability at most `mass`; by joint convexity they cost at most that in delta."""
-    weights = np.exp(log_weights)
+def _cells(x: np.ndarray, weights: np.ndarray, means: np.ndarray, sigma: float) -> np.ndarray:
+    """The probability of each cell under a mixture of normals."""
+    masses = np.zeros(len(x) - 1)
+    for weight, mean in zip(weights, means, strict=True):
+        masses += weight * _normal_cells((x - mean) / sigma)
+    return masses
+
+
+def _drop_rare_counts(counts: Counts, mass: float) -> tuple[Counts, float]:
+    """Leave out counts of at most this probability: they cost as much in delta, and nothing in the second mixture."""
+    weights = np.exp(counts[1])
     order = np.argsort(weights)
     rare = order[np.cumsum(weights[order]) <= mass]
-    keep = np.setdiff1d(np.arange(len(counts)), rare)
-    return log_weights[keep], counts[keep], float(weights[rare].sum())
+    keep = np.setdiff1d(np.arange(len(weights)), rare)
+    return (counts[0][keep], counts[1][keep]), float(weights[rare].sum())
 
 
 def _upper_quantile(weights: np.ndarray, counts: np.ndarray, sigma: float, mass: float) -> float:
@@ -113,19 +144,17 @@ def _upper_quantile(weights: np.ndarray, counts: np.ndarray, sigma: float, mass:
     return float(brentq(lambda x: float(weights @ ndtr((counts - x) / sigma)) - mass, low, high, xtol=1e-6 * sigma))
 
 
-def _cell_number(edge: float, counts: np.ndarray, sigma: float) -> int:
-    """Enough cells that the loss moves little across one: its slope is at most 2 max(count) / sigma^2."""
-    loss_range = 2 * edge * 2 * float(counts[-1]) / sigma**2
+def _cell_number(loss_range: float) -> int:
+    """Enough cells that the loss moves little across one."""
     return int(np.clip(2 * math.ceil(loss_range / _CELL_LOSS / 2), _CELLS, _MOST_CELLS))
 
 
-def _log_likelihood_ratio(x: np.ndarray, log_weights: np.ndarray, counts: np.ndarray, sigma: float) -> np.ndarray:
+def log_mixture_factor(x: np.ndarray, counts: np.ndarray, log_weights: np.ndarray, sigma: float) -> np.ndarray:
+    """log of sum_i w_i N(x; i, sigma^2) / N(x; 0, sigma^2)."""
     if len(counts) == 1:
-        return 2 * float(counts[0]) * x / sigma**2
+        return float(log_weights[0]) + float(counts[0]) * (x - float(counts[0]) / 2) / sigma**2
     exponents = log_weights - counts**2 / (2 * sigma**2) + np.outer(x / sigma**2, counts)
-    log_density = logsumexp(exponents, axis=1)
-    ratio = log_density - log_density[::-1]
-    return np.maximum.accumulate(ratio)
+    return np.asarray(logsumexp(exponents, axis=1))
 
 
 def _normal_cells(t: np.ndarray) -> np.ndarray:

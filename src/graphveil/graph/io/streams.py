@@ -1,0 +1,321 @@
+"""Tables that are too long for memory: in one file or in a folder of files, here or at any fsspec address.
+
+A table is `nodes.parquet`, `nodes.csv`, or a folder `nodes/` of such files, which count in the order of their names.
+They are read some rows at a time, and errors name the file and the row in it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from graphveil.errors import InvalidInput
+from graphveil.graph.io.columns import FORMATS, GAP_WORDS, Table
+from graphveil.storage.decoding import decoding
+
+# Bytes of a CSV file that are parsed at a time.
+_BLOCK = 2**24
+_INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
+
+
+class Folder:
+    """A folder of tables: a path, or an address that fsspec understands, such as s3://bucket/graph."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.name = PurePosixPath(address.rstrip("/")).name
+        self._files: Any = None
+        self._root = address
+        if "://" in address:
+            with decoding(Path(address), "an address"):
+                import fsspec  # type: ignore[import-untyped]
+
+                self._files, self._root = fsspec.core.url_to_fs(address)
+
+    def find(self, stem: str) -> tuple[str, ...]:
+        """The files of a table, by their paths below this folder."""
+        below = self._below(stem)
+        single = [name for ending in FORMATS if (name := f"{stem}.{ending}") in self._below("")]
+        endings = {PurePosixPath(name).suffix for name in below}
+        if len(single) + bool(below) != 1 or len(endings) > 1:
+            why = f"needs one of {stem}.parquet, {stem}.csv and a folder {stem}/ of files of one kind"
+            raise InvalidInput("path", self.address, f"{why}: {'more' if single or below else 'none'} is there")
+        for name in below:
+            if "=" in name:
+                why = "is a partition by value: its column must be in the files, not in their names"
+                raise InvalidInput("path", name, why)
+        return tuple(single or below)
+
+    def text(self, name: str) -> str | None:
+        """The content of a file of text; None if there is none."""
+        if name not in self._below(""):
+            return None
+        with decoding(Path(name), "text"), self.opened(name) as file:
+            return str(file.read().decode("utf-8"))
+
+    def identity(self, name: str) -> list[Any]:
+        """What changes if a file is replaced by another."""
+        if self._files is None:
+            state = (Path(self._root) / name).stat()
+            return [name, state.st_size, state.st_mtime_ns]
+        told = self._files.info(f"{self._root}/{name}")
+        return [name, *(str(told.get(key)) for key in ("size", "mtime", "LastModified", "ETag", "created"))]
+
+    def size(self, name: str) -> int:
+        """The bytes of a file."""
+        place = f"{self._root}/{name}"
+        return os.stat(place).st_size if self._files is None else int(self._files.size(place))
+
+    @contextmanager
+    def opened(self, name: str) -> Iterator[Any]:
+        """A file, to read bytes from."""
+        place = f"{self._root}/{name}"
+        with open(place, "rb") if self._files is None else self._files.open(place, "rb") as file:
+            yield file
+
+    def _below(self, stem: str) -> list[str]:
+        """Tables and other files in this folder, or all tables anywhere below the folder `stem`."""
+        if self._files is None:
+            place = Path(self._root) / stem
+            found = (place.rglob("*") if stem else place.glob("*")) if place.is_dir() else ()
+            names = [path.relative_to(self._root).as_posix() for path in found if path.is_file()]
+        else:
+            with decoding(Path(self.address), "a folder"):
+                at = f"{self._root}/{stem}" if stem else self._root
+                there = self._files.find(at, maxdepth=None if stem else 1) if self._files.isdir(at) else ()
+            names = [PurePosixPath(path).relative_to(PurePosixPath(self._root)).as_posix() for path in there]
+        hidden = [name for name in names if any(word.startswith(("_", ".")) for word in name.split("/"))]
+        kept = [name for name in names if name not in hidden]
+        return sorted(name for name in kept if not stem or PurePosixPath(name).suffix[1:] in FORMATS)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A row of a table that is in several files."""
+
+    file: int
+    row: int
+
+
+BEGINNING = Place(0, 0)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rows of a table, perhaps of several of its files: parts, and where each begins."""
+
+    parts: list[tuple[Place, Table]]
+
+    @property
+    def end(self) -> tuple[int, int]:
+        """The file of the last row, and the row after it."""
+        place, part = self.parts[-1]
+        return place.file, place.row + len(part)
+
+    def place(self, at: int) -> tuple[int, int]:
+        """The file of row number `at` of these, and its row there."""
+        place, _, row = self._part(at)
+        return place.file, place.row + row
+
+    def cell_error(self, column: str, at: int, why: str) -> InvalidInput:
+        """An error about a cell of row number `at` of these."""
+        _, part, row = self._part(at)
+        return part.cell_error(column, row, why)
+
+    def _part(self, at: int) -> tuple[Place, Table, int]:
+        ends = np.cumsum([len(part) for _, part in self.parts])
+        place, part = self.parts[number := int(np.searchsorted(ends, at, side="right"))]
+        return place, part, at - int(ends[number]) + len(part)
+
+
+class LongTable:
+    """The files of one table, of which some rows are in memory at a time.
+
+    Args:
+        folder: Where they are.
+        stem: "nodes" or "edges".
+        keys: The columns of ids, which must be there.
+
+    Raises:
+        InvalidInput: There is no such table, a file cannot be read, or files differ in their columns.
+    """
+
+    def __init__(self, folder: Folder, stem: str, keys: Sequence[str]) -> None:
+        self.folder, self.files = folder, folder.find(stem)
+        # Of the file, or of the folder of files.
+        self.name = Path(self.files[0]).parts[0]
+        self.is_csv = self.files[0].endswith(".csv")
+        self._kind = FORMATS["csv" if self.is_csv else "parquet"]
+        # The types of columns of CSV files, once they are known: until then all cells are text.
+        self.types: dict[str, pa.DataType] = {}
+        # How many rows there are; None: only reading tells.
+        self.rows: int | None = None if self.is_csv else 0
+        self.schema: pa.Schema = self._checked_schema(keys)
+
+    def _checked_schema(self, keys: Sequence[str]) -> pa.Schema:
+        first: pa.Schema | None = None
+        for name in self.files:
+            path = Path(name)
+            with decoding(path, self._kind), self.folder.opened(name) as file:
+                if self.is_csv:
+                    names = pyarrow.csv.open_csv(file).schema.names
+                    schema = pa.schema([(column, pa.large_string()) for column in names])
+                else:
+                    known = pyarrow.parquet.ParquetFile(file)
+                    schema, self.rows = known.schema_arrow, (self.rows or 0) + known.metadata.num_rows
+            table = Table.part(path, schema.empty_table(), 0)
+            if first is None:
+                table.check_columns(keys)
+                first = schema
+            elif not schema.equals(first):
+                other = next(
+                    (a.name for a, b in zip(schema, first, strict=False) if not a.equals(b)), f"{len(schema)} columns"
+                )
+                why = f"is not as in {self.files[0]}; all files of a table have the same columns with the same types"
+                raise table.error("column", other, why)
+        assert first is not None
+        return first
+
+    def bytes(self) -> int:
+        """The size of all files."""
+        return sum(self.folder.size(name) for name in self.files)
+
+    def parts(self, columns: Sequence[str], at_once: int, start: Place = BEGINNING) -> Iterator[tuple[Place, Table]]:
+        """Some rows at a time, at most `at_once`, from `start` on: where they begin, and they with these columns."""
+        for number in range(start.file, len(self.files)):
+            path, row = Path(self.files[number]), 0
+            with decoding(path, self._kind), self.folder.opened(self.files[number]) as file:
+                for batch in self._batches(file, columns, at_once):
+                    skipped = max(0, start.row - row) if number == start.file else 0
+                    if skipped < len(batch):
+                        table = pa.Table.from_batches([batch.slice(skipped)])
+                        if not self.is_csv:
+                            table.validate(full=True)
+                        yield Place(number, row + skipped), self._typed(Table.part(path, table, row + skipped))
+                    row += len(batch)
+
+    def chunks(self, columns: Sequence[str], at_once: int, start: Place) -> Iterator[Chunk]:
+        """As many rows at a time, of several files where these are short."""
+        some: list[tuple[Place, Table]] = []
+        for place, part in self.parts(columns, at_once, start):
+            if some and sum(len(each) for _, each in some) + len(part) > at_once:
+                yield Chunk(some)
+                some = []
+            some.append((place, part))
+        if some:
+            yield Chunk(some)
+
+    def row_in_words(self, file: int, row: int) -> str:
+        """The number of a row for messages; with its file, if there are several."""
+        return f"{row + 1}" if len(self.files) == 1 else f"{row + 1} of {Path(self.files[file]).name}"
+
+    def _batches(self, file: Any, columns: Sequence[str], at_once: int) -> Iterator[pa.RecordBatch]:
+        if not self.is_csv:
+            yield from pyarrow.parquet.ParquetFile(file).iter_batches(at_once, columns=list(columns), use_threads=False)
+            return
+        reader = pyarrow.csv.open_csv(
+            file,
+            read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            convert_options=pyarrow.csv.ConvertOptions(
+                column_types={name: pa.large_string() for name in columns},
+                include_columns=list(columns),
+                null_values=[""],
+                strings_can_be_null=True,
+            ),
+        )
+        for batch in reader:
+            for first in range(0, len(batch), at_once):
+                yield batch.slice(first, at_once)
+
+    def _typed(self, part: Table) -> Table:
+        """The cells of CSV columns whose types are known, in these types."""
+        for place, name in enumerate(part.table.column_names):
+            if name in self.types:
+                values = cells_as(part.table.column(name).combine_chunks(), self.types[name])
+                part.table = part.table.set_column(place, name, values)
+        part.text = tuple(part.table.column_names)
+        return part
+
+
+def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Cells of a CSV file in another type; words for a missing value among numbers are missing values."""
+    if pa.types.is_null(kind):
+        return pa.nulls(len(cells))
+    cells = pc.utf8_trim_whitespace(cells)
+    if kind == pa.float64():
+        gaps = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(GAP_WORDS, cells.type))
+        cells = pc.if_else(gaps, pa.scalar(None, cells.type), cells)
+    return cells.cast(kind)
+
+
+def numbered(ids: pa.Array) -> np.ndarray:
+    """Ids as whole numbers, -1 where an id is not one or is not spelled as one."""
+    if pa.types.is_integer(ids.type):
+        return np.asarray(ids.to_numpy(zero_copy_only=False))
+    spelled = pc.match_substring_regex(ids, _INTEGER)
+    return np.asarray(pc.if_else(spelled, ids, "-1").cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+class IdRows:
+    """Which row each id has: ids of any type, in a DuckDB database on disk, found again with a stated memory.
+
+    Args:
+        path: The database file.
+        memory: Bytes that DuckDB may use; what does not fit is written beside the database.
+    """
+
+    def __init__(self, path: Path, memory: int) -> None:
+        import duckdb
+
+        self._path = path
+        with decoding(path, "a database of ids"):
+            self._database = duckdb.connect(
+                str(path),
+                config={
+                    "memory_limit": f"{memory}B",
+                    "temp_directory": f"{path}.tmp",
+                    "preserve_insertion_order": "false",
+                },
+            )
+
+    def fill(self, ids: Iterator[pa.Array]) -> int:
+        """Take all ids, in the order of their rows; returns how many there are."""
+        count, made = 0, False
+        for some in ids:
+            # DuckDB finds this table by the name of the variable.
+            taken = pa.table({"id": some, "row": np.arange(count, count + len(some))})  # noqa: F841
+            self._database.execute("INSERT INTO ids FROM taken" if made else "CREATE TABLE ids AS FROM taken")
+            count, made = count + len(some), True
+        self._database.execute("CHECKPOINT")
+        return count
+
+    def first_repeat(self) -> tuple[int, int] | None:
+        """The first row whose id an earlier row has, and the first of these; None if all ids are different."""
+        repeated = "SELECT id, min(row) AS first FROM ids GROUP BY id HAVING count(*) > 1"
+        query = f"SELECT row, first FROM ids JOIN ({repeated}) USING (id) WHERE row > first ORDER BY row LIMIT 1"
+        found: list[tuple[int, int]] = self._database.execute(query).fetchall()
+        return found[0] if found else None
+
+    def of(self, values: pa.Array) -> np.ndarray:
+        """The row of each of these ids, -1 where there is none."""
+        rows = np.full(len(values), -1, np.int64)
+        asked = pa.table({"id": values, "place": np.arange(len(values))})  # noqa: F841
+        ((kind,),) = self._database.execute("SELECT typeof(id) FROM ids LIMIT 1").fetchall()
+        as_text = (kind == "VARCHAR") != (not pa.types.is_integer(values.type))
+        equal = "asked.id::VARCHAR = ids.id::VARCHAR" if as_text else "asked.id = ids.id"
+        found = self._database.sql(f"SELECT place, row FROM asked JOIN ids ON {equal}").to_arrow_table()
+        rows[found.column("place").to_numpy()] = found.column("row").to_numpy()
+        return rows
+
+    def close(self) -> None:
+        self._database.close()
