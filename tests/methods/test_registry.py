@@ -13,6 +13,7 @@ from graphveil.methods.mlp import MLP
 from graphveil.methods.registry import METHODS, Method, method_class
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
+from support.votes import forget_methods
 
 FACTS = PublicFacts(nodes=200, train_nodes=150, features=4, classes=3)
 
@@ -32,17 +33,40 @@ class Borrowed(MLP):
 BORROWED = Method("borrowed", f"{__name__}:Borrowed", "graphveil.methods.mlp_plan:spend")
 
 
-def test_a_method_of_another_package(monkeypatch):
-    point = EntryPoint("borrowed", f"{__name__}:BORROWED", registry.GROUP)
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point] if group == registry.GROUP else [])
-    registry._others.cache_clear()
-    try:
-        assert method_class("borrowed") is Borrowed
-        assert make_plan("borrowed", gv.KNeighbor(1), FACTS, epsilon=2.0).method == "borrowed"
-        with pytest.raises(InvalidInput, match=r"must be one of dpdgc, .*, borrowed"):
-            method_class("magic")
-    finally:
-        registry._others.cache_clear()
+@pytest.fixture
+def packages(monkeypatch):
+    """Entry points of other packages, by name and value."""
+
+    def install(*points):
+        found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found if group == registry.GROUP else [])
+        forget_methods()
+
+    yield install
+    forget_methods()
+
+
+def test_a_method_of_another_package(packages):
+    packages(("borrowed", f"{__name__}:BORROWED"))
+    assert method_class("borrowed") is Borrowed
+    assert make_plan("borrowed", gv.KNeighbor(1), FACTS, epsilon=2.0).method == "borrowed"
+    with pytest.raises(InvalidInput, match=r"must be one of dpdgc, .*, borrowed"):
+        method_class("magic")
+
+
+def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(packages):
+    own, broken = f"{__name__}:BORROWED", "no_such_package:METHOD"
+    packages(("borrowed", own), ("broken", broken), ("named", own), ("twice", own), ("twice", broken), ("gap", broken))
+    assert method_class("borrowed") is Borrowed
+    assert method_class("gap").method == "gap"
+    for name, why in {
+        "broken": r"cannot be loaded from no_such_package:METHOD: ModuleNotFoundError",
+        "named": r"must be a graphveil\.methods\.registry\.Method of this name",
+        "twice": r"is a method of several packages",
+    }.items():
+        with pytest.raises(InvalidInput, match=why) as caught:
+            method_class(name)
+        assert "\n" not in str(caught.value)
 
 
 def test_plans_do_not_load_torch():

@@ -15,7 +15,9 @@ from typing import Any
 from graphveil import validate
 from graphveil.auditing.run import CANARIES, USUAL, audit
 from graphveil.auditing.twins import TWINS
+from graphveil.experiments.spec import is_defined_at
 from graphveil.graph import Graph, csbm, load_dataset
+from graphveil.methods.registry import method_class, other_names
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.provenance import __version__
 from graphveil.report.writing import write_files
@@ -80,10 +82,21 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     for level in (KNeighbor(1, unit="zero-out"), replace(node, unit="zero-out")):
         yield Row(graph, "auto", level, EPSILON)
     yield Row(graph, "gap", replace(node, unit="zero-out"), EPSILON)
+    yield from _rows_of_other_packages(graph, node)
     for twin in TWINS.values():
         yield Row(graph, twin.method, twin.level, twin.epsilon, twin.name)
     for method in ("dpdgc", "sage", "mlp"):
         yield Row(graph, method, Public(), None)
+
+
+def _rows_of_other_packages(graph: str, node: Node) -> Iterator[Row]:
+    """Their methods, at the levels at which they protect something."""
+    for method in other_names():
+        promise = {"max_degree": node.max_degree} if method_class(method).sums_attributes else {}
+        for level in (Edge(), KNeighbor(1), KNeighbor(1, unit="zero-out"), node, replace(node, unit="zero-out")):
+            options = promise if isinstance(level, KNeighbor) else {}
+            if is_defined_at(method, level, options):
+                yield Row(graph, method, level, EPSILON, options=tuple(options.items()))
 
 
 def run(

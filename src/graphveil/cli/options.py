@@ -18,7 +18,7 @@ from graphveil.privacy.levels import Level, make_level
 if TYPE_CHECKING:
     from graphveil.graph import Graph
 
-METHOD_NAMES = ", ".join(METHODS)
+METHOD_NAMES = f"{', '.join(METHODS)}, or one of an installed package"
 
 Method = Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default auto, or dpdgc if --table is given.")]
 LevelName = Annotated[str, typer.Option("--level", help="none, edge, k-neighbor or node.")]

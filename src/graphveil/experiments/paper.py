@@ -10,11 +10,12 @@ The printed figures are for comparison; docs/theory.md says under which guarante
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.experiments.spec import GraphRef, Setting, Spec
+from graphveil.experiments.spec import GraphRef, Setting, Spec, is_defined_at
+from graphveil.methods.registry import method_class, other_names
 from graphveil.privacy.levels import NODE_UNITS, Edge, KNeighbor, Level, Node, Public, is_zero_out
 
 MAX_DEGREE = 100
@@ -28,9 +29,8 @@ _CAPPED = {"cap_degrees": True}
 # The paper's own embedding; the library's default is another one.
 _TRAINED = {"table": "trained"}
 # GAP, ProGAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
-_PROMISED: dict[str, Mapping[str, Any]] = {
-    method: {"max_degree": MAX_DEGREE, "cap_degrees": True} for method in ("gap", "progap", "dp-sage")
-}
+_PROMISE: Mapping[str, Any] = {"max_degree": MAX_DEGREE, "cap_degrees": True}
+_PROMISED = dict.fromkeys(("gap", "progap", "dp-sage"), _PROMISE)
 
 
 def _graphs(*names: str) -> tuple[GraphRef, ...]:
@@ -130,14 +130,15 @@ FIGURE_D = Spec(
     axis="phi",
 )
 
-# Every method at every level, and in both units: `graphveil bench field`.
-_READERS = ("auto", "gap", "progap", "dp-sage", "mlp")
+# Every method at every level, and in both units: `graphveil bench field`. Methods of other packages join it.
+_READERS = ("auto", "dpdgc", "gap", "progap", "dp-sage", "mlp")
+_OTHER_GRAPHS = ("wisconsin87", "citeseer", "actor", "tolokers", "coauthor-cs", "coauthor-physics", "wikics")
 FIELD = Spec(
     name="field",
     title="The field: test accuracy (%) by level, unit, method and graph",
-    graphs=_graphs(*PAPER_GRAPHS),
+    graphs=_graphs(*PAPER_GRAPHS, *_OTHER_GRAPHS),
     settings=(
-        _setting((Edge(),), (1.0,), ("auto", "gap", "progap", "randedge", "mlp")),
+        _setting((Edge(),), (1.0,), ("auto", "dpdgc", "gap", "progap", "randedge", "mlp")),
         *(
             _setting(tuple(KNeighbor(k, unit=unit) for k in (1, 5, 25)), (16.0,), _READERS, method_options=_PROMISED)
             for unit in NODE_UNITS
@@ -151,20 +152,36 @@ SPECS = {spec.name: spec for spec in (TABLE_2, FIGURE_A, FIGURE_B, FIGURE_C, FIG
 
 
 def builtin_spec(name: str) -> Spec:
-    """One of the paper's experiments.
+    """One of the paper's experiments, or the field.
 
     Args:
-        name: Its name on the command line: table2, or figure-a to figure-d.
+        name: Its name on the command line: table2, figure-a to figure-d, or field.
 
     Returns:
-        The experiment.
+        The experiment; the field has the methods of other packages too (entry points of `graphveil.methods`).
 
     Raises:
         InvalidInput: If there is no experiment of this name.
     """
     if name not in SPECS:
         raise InvalidInput("experiment", name, f"must be one of {', '.join(SPECS)}, or a .toml file")
-    return SPECS[name]
+    return with_other_methods(FIELD) if name == FIELD.name else SPECS[name]
+
+
+def with_other_methods(spec: Spec) -> Spec:
+    """An experiment with the methods of other packages, at those of its levels at which they protect something.
+
+    A method that sums what depends on the neighbours' own data gets the same degree promise as graphveil's own.
+    """
+    settings = list(spec.settings)
+    for name in other_names():
+        promised = method_class(name).sums_attributes
+        for setting in spec.settings:
+            for level in setting.levels:
+                own = _PROMISE if promised and isinstance(level, KNeighbor) else {}
+                if is_defined_at(name, level, {**setting.options, **own}):
+                    settings.append(replace(setting, levels=(level,), methods=(name,), method_options={name: own}))
+    return replace(spec, settings=tuple(settings))
 
 
 @dataclass(frozen=True)

@@ -318,6 +318,15 @@ def check_method(method: str, level: Level, epsilon: float | None, options: Mapp
     spending_of(method, method_named(method).spend, settled, _LARGE_GRAPH, settings, epsilon)
 
 
+def is_defined_at(method: str, level: Level, options: Mapping[str, Any]) -> bool:
+    """Whether a method protects at this level, with these options."""
+    try:
+        check_method(method, level, None, options)
+    except InvalidInput:
+        return False
+    return True
+
+
 def _fits(value: object, kind: Any) -> bool:
     if isinstance(kind, types.UnionType):
         return any(_fits(value, part) for part in typing.get_args(kind))

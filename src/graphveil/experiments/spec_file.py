@@ -18,9 +18,9 @@
     delta = 1e-5                             # default: "auto"; or "paper", the paper's rule, for public graphs
     options.gap = { max_degree = 100, cap_degrees = true }
 
-Level `node` takes `max_degree`; `unit` is undirected or directed at level `edge`, replace or zero-out at the others;
-`attributes = false` declares features and labels public. Paths are relative to the file. Every mistake is reported with
-its line.
+Level `node` takes `max_degree`; `unit` is undirected or directed at level `edge`, replace or zero-out at the others, or
+a list of them; `attributes = false` declares features and labels public. A method may be one of another package (see
+examples/graphveil-votes). Paths are relative to the file. Every mistake is reported with its line.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -173,18 +174,18 @@ def _setting(document: Document, key: Key, table: dict[str, Any], shared: Option
 
 
 def _levels(document: Document, key: Key, table: dict[str, Any]) -> tuple[Level, ...]:
-    words: dict[str, Any] = {word: table[word] for word in ("max_degree", "unit", "attributes") if word in table}
+    words: dict[str, Any] = {word: table[word] for word in ("max_degree", "attributes") if word in table}
     if "attributes" in words:
         with document.at(*key, "attributes"):
             if not isinstance(words["attributes"], bool):
                 raise InvalidInput("attributes", words["attributes"], "must be true or false")
-    if "k" not in table:
-        with document.at(*key, "level"):
-            return (_level(document, key, table["level"], words),)
+    swept = {word: _one_or_more(document, (*key, word), table[word]) for word in ("k", "unit") if word in table}
     levels = list[Level]()
-    for k in _one_or_more(document, (*key, "k"), table["k"]):
-        with document.at(*key, "k", value=k):
-            levels.append(_level(document, key, table["level"], {**words, "k": k}))
+    for values in product(*swept.values()):
+        chosen = dict(zip(swept, values, strict=True))
+        place = next(iter(chosen), "level")
+        with document.at(*key, place, value=chosen.get(place)):
+            levels.append(_level(document, key, table["level"], {**words, **chosen}))
     return tuple(levels)
 
 

@@ -1,6 +1,7 @@
 """All methods by name. Nothing else lists them, and listing them does not load PyTorch.
 
-A method of another package takes part by an entry point of the group `graphveil.methods` that names a `Method`.
+A method of another package takes part by an entry point of the group `graphveil.methods`: its name is the method's
+name, and its value a `Method`. examples/graphveil-votes is such a package.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 from graphveil.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     from graphveil.methods.estimator import NodeClassifier
     from graphveil.methods.spending import Spend
 
@@ -67,10 +70,20 @@ METHODS = {
 
 
 def method_named(name: str) -> Method:
-    """The method with this name, graphveil's own or one of another package."""
-    method = METHODS.get(name) or _others().get(name)
+    """The method with this name, graphveil's own or one of another package.
+
+    Args:
+        name: Its name on the command line.
+
+    Returns:
+        The method.
+
+    Raises:
+        InvalidInput: There is no such method, or the package that has it cannot be used.
+    """
+    method = METHODS.get(name) or (_load_other(name) if name in _points() else None)
     if method is None:
-        raise InvalidInput("method", name, f"must be one of {', '.join([*METHODS, *_others()])}")
+        raise InvalidInput("method", name, f"must be one of {', '.join([*METHODS, *other_names()])}")
     return method
 
 
@@ -79,15 +92,40 @@ def method_class(name: str) -> type[NodeClassifier]:
     return method_named(name).load()
 
 
+def other_names() -> tuple[str, ...]:
+    """The names of methods that other packages have, without loading them; one of graphveil's own names is not used."""
+    return tuple(name for name in _points() if name not in METHODS)
+
+
 def _load(path: str) -> Any:
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 
 
 @cache
-def _others() -> dict[str, Method]:
-    """Methods of other packages."""
+def _points() -> dict[str, list[EntryPoint]]:
+    """Entry points of other packages by name, in order of the names."""
     from importlib.metadata import entry_points  # slow to load, and most commands need none
 
-    loaded = (point.load() for point in entry_points(group=GROUP))
-    return {method.name: method for method in loaded if method.name not in METHODS}
+    points: dict[str, list[EntryPoint]] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda point: point.name):
+        points.setdefault(point.name, []).append(point)
+    return points
+
+
+@cache
+def _load_other(name: str) -> Method:
+    """The method that the entry point with this name gives."""
+    point, *more = _points()[name]
+    if more:
+        values = ", ".join(each.value for each in (point, *more))
+        raise InvalidInput("method", name, f"is a method of several packages ({values}); remove all but one of them")
+    try:
+        method = point.load()
+    except Exception as error:  # whatever the code of another package raises
+        said = " ".join(str(error).split())[:200]
+        why = f"cannot be loaded from {point.value}: {type(error).__name__}: {said}"
+        raise InvalidInput("method", name, why) from error
+    if not isinstance(method, Method) or method.name != name:
+        raise InvalidInput("method", name, f"{point.value} must be a graphveil.methods.registry.Method of this name")
+    return method
