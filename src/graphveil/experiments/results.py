@@ -56,6 +56,18 @@ def _bootstrap(values: tuple[float, ...], level: float) -> Interval:
     return Interval(float(data.mean()), float(low), float(high), len(data))
 
 
+def joint_bootstrap(groups: Sequence[Sequence[float]], level: float = 0.95) -> Interval:
+    """The mean over groups (graphs) of their means over seeds, with the interval over resampled seeds.
+
+    >>> joint_bootstrap([[1.0], [3.0, 3.0]])
+    Interval(mean=2.0, low=2.0, high=2.0, count=3)
+    """
+    data = [np.asarray(group, dtype=np.float64) for group in groups]
+    means = np.mean([each[_drawn(len(each))].mean(axis=1) for each in data], axis=0)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(np.mean([each.mean() for each in data])), float(low), float(high), sum(map(len, data)))
+
+
 @lru_cache(maxsize=4)
 def _drawn(count: int) -> np.ndarray:
     return np.random.default_rng(0).integers(count, size=(_RESAMPLES, count))
@@ -67,12 +79,14 @@ class Cell:
 
     Args:
         interval: Its mean and interval over seeds.
+        values: The scores themselves.
         best: Whether it is the best of its level.
         close: Whether its mean lies within the interval of the best one.
         paper: What the paper prints.
     """
 
     interval: Interval
+    values: tuple[float, ...] = ()
     best: bool = False
     close: bool = False
     paper: Figure | None = None
@@ -220,8 +234,8 @@ def _table(title: str, axis: Axis, results: Sequence[_Result]) -> Table:
     for result in results:
         groups[result.block, result.method, result.column].append(result)
     for (block, method, column), members in groups.items():
-        interval = bootstrap([100 * member.score for member in members])
-        cells[block, method][column] = Cell(interval, paper=members[0].paper)
+        values = tuple(100 * member.score for member in members)
+        cells[block, method][column] = Cell(bootstrap(values), values, paper=members[0].paper)
     columns = tuple(dict.fromkeys(result.column for result in results))
     blocks = dict.fromkeys(block for block, _ in cells)
     for block in blocks:

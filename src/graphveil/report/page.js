@@ -57,4 +57,14 @@
   };
   // A toggle event does not bubble; the third argument catches it on its way down.
   document.addEventListener("toggle", open, true);
+
+  // A link of a leaderboard leads to a line that is closed, inside a list that is closed.
+  const reveal = () => {
+    const target = document.getElementById(location.hash.slice(1));
+    if (!target || target.dataset.cell === undefined) return;
+    for (let box = target; box; box = box.parentElement) if (box.tagName === "DETAILS") box.open = true;
+    target.scrollIntoView();
+  };
+  window.addEventListener("hashchange", reveal);
+  reveal();
 })();

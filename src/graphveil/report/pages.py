@@ -31,6 +31,7 @@ from graphveil.report.document import (
 )
 from graphveil.report.drawing import figure_html
 from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder
+from graphveil.report.leaderboard import Place, boards_html
 
 # Figures of one kind on a page; `--format svg` draws all of them.
 MOST_CHARTS = 8
@@ -84,13 +85,15 @@ def _section(experiment: Experiment, index: int, runs: _Runs, numbers: count[int
     commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
     place = f"Folder: {experiment.place}" if experiment.place != "." else ""
     about = settings_text(results.records)
+    listed, cells = runs.list_of(results)
     return section(
         results.title,
+        *boards_html(results, cells),
         *(tables or [nothing]),
         element("details", element("summary", "How to read the table"), reading),
         *_figures(charts_of(results), numbers),
         element("h3", "Runs and certificates"),
-        runs.list_of(results),
+        listed,
         element("h3", "To do it again"),
         *([code("\n".join(commands))] if commands else []),
         element("ul", *(element("li", line) for line in (*about, *([place] if place else [])))),
@@ -120,20 +123,23 @@ class _Runs:
         self._certificates = Collection()
         self._cells: list[dict[str, Any]] = []
 
-    def list_of(self, results: Results) -> Html:
+    def list_of(self, results: Results) -> tuple[Html, dict[Place, int]]:
+        """The runs of an experiment, and by place the number of the line that they share."""
         done = [record for record in results.records if record["status"] == "done"]
-        groups: dict[tuple[str, str, str], list[Mapping[str, Any]]] = defaultdict(list)
+        groups: dict[Place, list[Mapping[str, Any]]] = defaultdict(list)
         for record, place in zip(done, placed_results(done, "graph"), strict=True):
             groups[place.column, place.block, place.method].append(record)
+        first = len(self._cells)
         cells = [self._cell(place, records) for place, records in groups.items()]
+        numbers = {place: number for number, place in enumerate(groups, start=first)}
         cells += [_failure(record) for record in results.failed]
         summary = f"{len(results.records)} runs, by graph, level and method"
-        return element("details", element("summary", summary), *cells, class_="runs")
+        return element("details", element("summary", summary), *cells, class_="runs"), numbers
 
     def to_data(self) -> dict[str, Any]:
         return {"heads": _HEADS, "cells": self._cells, **self._certificates.to_data()}
 
-    def _cell(self, place: tuple[str, str, str], records: Sequence[Mapping[str, Any]]) -> Html:
+    def _cell(self, place: Place, records: Sequence[Mapping[str, Any]]) -> Html:
         added = (self._certificates.add(record) for record in records)
         numbers = dict.fromkeys(number for number in added if number is not None)
         self._cells.append({"runs": [_row(record) for record in records], "certificates": list(numbers)})
@@ -142,7 +148,8 @@ class _Runs:
         words += [f"{len(records)} seeds" if len(records) > 1 else f"seed {records[0]['run']['seed']}"]
         words += [spent(self._certificates.certificates[number] for number in numbers)] if numbers else []
         summary = element("summary", " · ".join(place), " ", element("span", ", ".join(words)))
-        return element("details", summary, class_="cell", data_cell=len(self._cells) - 1)
+        number = len(self._cells) - 1
+        return element("details", summary, class_="cell", id=f"cell-{number}", data_cell=number)
 
 
 def _row(record: Mapping[str, Any]) -> list[Any]:

@@ -14,6 +14,7 @@ from graphveil.experiments.summary import cell_line, escaped, markdown_table
 from graphveil.report.charts import Chart, calibration_chart, charts_of
 from graphveil.report.document import Collection, plain
 from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder, read_folder
+from graphveil.report.leaderboard import boards_markdown
 
 FORMATS = ("html", "markdown", "png", "svg")
 _FILES = {"html": "report.html", "markdown": "report.md"}
@@ -114,7 +115,7 @@ def _experiments_markdown(experiments: Sequence[Experiment]) -> list[str]:
     if any(table.has_questioned_figures for each in experiments for table in each.results.tables):
         parts += [text.replace("(†) ", "") for text in ABOUT_THE_PAPERS_FIGURES]
     for experiment in experiments:
-        parts.append(markdown_table(experiment.results))
+        parts += [markdown_table(experiment.results), *boards_markdown(experiment.results)]
         parts += [_numbers(chart) for chart in charts_of(experiment.results)]
         for record in experiment.results.records:
             certificates.add(record)
