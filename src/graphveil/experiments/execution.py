@@ -25,7 +25,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Run, Spec
 from graphveil.graph import Graph, load_dataset, read_graph
-from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files
+from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files, keeps_split
 from graphveil.graph.io import is_path
 from graphveil.job import forget_peak, peak_memory_mb
 from graphveil.methods import method_class
@@ -108,9 +108,10 @@ def require_files(graph: GraphRef, root: str | None) -> None:
 
 
 def load_graph(graph: GraphRef, seed: int, root: str | None) -> Graph:
-    """The graph with the random split of this seed; a file that has its own split keeps it."""
+    """The graph with the random split of this seed; a file or a dataset that has its own split keeps it."""
     loaded = _loaded(graph, root)
-    return loaded if graph.path is not None and loaded.has_split else loaded.with_split(seed)
+    kept = loaded.has_split if graph.path is not None else keeps_split(graph.name)
+    return loaded if kept else loaded.with_split(seed)
 
 
 # Runs are ordered by seed and graph, so two graphs at a time are enough.

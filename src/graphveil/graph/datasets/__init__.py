@@ -6,9 +6,7 @@ import hashlib
 import io
 import os
 import tempfile
-from collections.abc import Callable
 from contextlib import redirect_stderr
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,9 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.datasets import facebook100
+from graphveil.graph.datasets import facebook100, published
 from graphveil.graph.datasets.csbm import csbm
+from graphveil.graph.datasets.published import Source
 from graphveil.graph.graph import Graph
 from graphveil.graph.io import read_graph, write_graph
 from graphveil.graph.splits import MASKS
@@ -28,28 +27,22 @@ from graphveil.storage.decoding import decoding
 _CACHE_FORMAT = 3
 # The share of nonzero features up to which a sparse product is faster than a dense one.
 _MOSTLY_EMPTY = 0.15
+# Entries from which on a cached graph is not compressed: reading it would take longer than reading the raw files.
+_WORTH_COMPRESSING = 10**8
 
 
 class MissingData(InvalidInput):
     """The raw files of a dataset are in none of the folders that are searched."""
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a graph comes from: the folder under the root, its raw files, and how they become a `Graph`."""
-
-    folder: str
-    files: tuple[str, ...]
-    load: Callable[[Path], Graph]
-    download: Callable[[Path], Any]
-
-
 def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, download: bool = False) -> Graph:
     """A benchmark graph with the paper's filtering and a random 75/10/15 split.
 
     Filtering (paper, appendix; docs/theory.md, section 7.2): classes with fewer than 50 nodes (Facebook100: 1,000),
-    self-loops and isolated nodes are removed. CiteSeer, Actor and tolokers, which are not in the paper, only lose
-    self-loops.
+    self-loops and isolated nodes are removed. Graphs that are not in the paper (below berkeley13 and wisconsin87) only
+    lose self-loops, and equal edges become one.
+
+    ogbn-arxiv, ogbn-products, reddit, elliptic and dgraphfin keep their published split, whatever the seed is.
 
     ========================= ====== ========= ======== ======= ========== ====================================
     name                      nodes  edges     features classes            from
@@ -66,15 +59,25 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
     citeseer                  3,327  9,104     3,703    6       undirected https://arxiv.org/abs/1603.08861
     actor                     7,600  29,926    932      5       directed   https://arxiv.org/abs/2002.05287
     tolokers                  11,758 1,038,000 10       2       undirected https://arxiv.org/abs/2302.11640
+    coauthor-cs               18,333 163,788   6,805    15      undirected https://arxiv.org/abs/1811.05868
+    coauthor-physics          34,493 495,924   8,415    5       undirected https://arxiv.org/abs/1811.05868
+    wikics                    11,701 ~431,000  300      10      undirected https://arxiv.org/abs/2007.02901
+    ogbn-arxiv                169k   1,166k    128      40      directed   https://arxiv.org/abs/2005.00687
+    ogbn-products             2,449k 123,719k  100      47      undirected https://arxiv.org/abs/2005.00687
+    reddit                    232k   114,616k  602      41      undirected https://arxiv.org/abs/1706.02216
+    elliptic                  203k   234k       165      2       directed   https://arxiv.org/abs/1908.02591
+    dgraphfin                 3,700k 4,301k    17       2       directed   https://arxiv.org/abs/2207.03579
     csbm, csbm:PHI            10,000 ~50,000   200      2       undirected the paper's appendix; see `csbm`
     ========================= ====== ========= ======== ======= ========== ====================================
 
-    Any other Facebook100 school works too, as `facebook:Yale4` or plainly `yale4`.
+    Any other Facebook100 school works too, as `facebook:Yale4` or plainly `yale4`. Figures from coauthor-cs on are those
+    that are published for the raw files.
 
     Args:
         name: one of the names above, in any case.
-        root: the folder with the raw files in PyG's layout; it is only read. If they are not there, the folder that
-            GRAPHVEIL_DATA names is tried, and then what was downloaded before. Without a root: GRAPHVEIL_DATA, `data`.
+        root: the folder with the raw files in PyG's or ogb's layout; it is only read. If they are not there, the folder
+            that GRAPHVEIL_DATA names is tried, and then what was downloaded before. Without a root: GRAPHVEIL_DATA,
+            `data`.
         seed: of the split; for `csbm` too, where the graph itself stays the same.
         download: fetch missing raw files from their public address. They go to the cache: the folder GRAPHVEIL_CACHE,
             or `~/.cache/graphveil`.
@@ -96,15 +99,32 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
         return csbm(float(key.partition(":")[2] or 0.5), seed=0, split_seed=seed)
     source = SOURCES[key]
     raw = find_raw_files(key, source, root, download)
-    return _cached(key, source, raw).with_split(seed)
+    graph = _cached(key, source, raw)
+    return graph if source.has_split else graph.with_split(seed)
 
 
 def dataset_names() -> tuple[str, ...]:
     """The graphs of the paper's Table 1, in its order, and then the others."""
     return (
         *("squirrel", "chameleon", "facebook", "pubmed", "computers", "cora", "photo"),
-        *("berkeley13", "wisconsin87", "citeseer", "actor", "tolokers", "csbm"),
+        *("berkeley13", "wisconsin87", "citeseer", "actor", "tolokers"),
+        *(
+            "coauthor-cs",
+            "coauthor-physics",
+            "wikics",
+            "ogbn-arxiv",
+            "ogbn-products",
+            "reddit",
+            "elliptic",
+            "dgraphfin",
+        ),
+        "csbm",
     )
+
+
+def keeps_split(name: str) -> bool:
+    """Whether a dataset has a published split that it keeps; others get a random one by seed."""
+    return name in SOURCES and SOURCES[name].has_split
 
 
 def canonical_name(name: str) -> str:
@@ -114,7 +134,7 @@ def canonical_name(name: str) -> str:
         >>> canonical_name("Facebook:UIllinois20"), canonical_name("Facebook:Yale4"), canonical_name("csbm:-0.50")
         ('facebook', 'yale4', 'csbm:-0.5')
     """
-    key = name.strip().lower()
+    key = name.strip().lower().replace("_", "-")
     family, colon, detail = key.partition(":")
     if family == "csbm" and colon:
         try:
@@ -179,6 +199,11 @@ def _pyg(
     return Source(folder=folder, files=files, load=load, download=build)
 
 
+def _coauthor(name: str) -> Source:
+    files = (f"ms_academic_{name[:3].lower()}.npz",)
+    return _pyg(f"coauthor-{name.lower()}", f"{name}/raw", files, "Coauthor", name, min_class=None)
+
+
 def _planetoid(name: str) -> tuple[str, ...]:
     return tuple(f"ind.{name}.{part}" for part in ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index"))
 
@@ -193,24 +218,35 @@ def _amazon(name: str) -> tuple[str, ...]:
 
 
 _SCHOOLS = {school.lower(): _school(school) for school in facebook100.SCHOOLS}
-SOURCES = _SCHOOLS | {
-    "facebook": _SCHOOLS["uillinois20"],
-    "cora": _pyg("cora", "Cora/raw", _planetoid("cora"), "Planetoid", "Cora"),
-    "pubmed": _pyg("pubmed", "PubMed/raw", _planetoid("pubmed"), "Planetoid", "PubMed"),
-    "citeseer": _pyg("citeseer", "CiteSeer/raw", _planetoid("citeseer"), "Planetoid", "CiteSeer", min_class=None),
-    "photo": _pyg("photo", "Photo/raw", _amazon("photo"), "Amazon", "Photo"),
-    "computers": _pyg("computers", "Computers/raw", _amazon("computers"), "Amazon", "Computers"),
-    "squirrel": _pyg(
-        "squirrel", "squirrel/geom_gcn/raw", _geom_gcn("squirrel"), "WikipediaNetwork", "squirrel", directed=True
-    ),
-    "chameleon": _pyg(
-        "chameleon", "chameleon/geom_gcn/raw", _geom_gcn("chameleon"), "WikipediaNetwork", "chameleon", directed=True
-    ),
-    "actor": _pyg("actor", "Actor/raw", _geom_gcn("film"), "Actor", below="Actor", directed=True, min_class=None),
-    "tolokers": _pyg(
-        "tolokers", "tolokers/raw", ("tolokers.npz",), "HeterophilousGraphDataset", "tolokers", min_class=None
-    ),
-}
+SOURCES = (
+    _SCHOOLS
+    | published.SOURCES
+    | {
+        "facebook": _SCHOOLS["uillinois20"],
+        "cora": _pyg("cora", "Cora/raw", _planetoid("cora"), "Planetoid", "Cora"),
+        "pubmed": _pyg("pubmed", "PubMed/raw", _planetoid("pubmed"), "Planetoid", "PubMed"),
+        "citeseer": _pyg("citeseer", "CiteSeer/raw", _planetoid("citeseer"), "Planetoid", "CiteSeer", min_class=None),
+        "photo": _pyg("photo", "Photo/raw", _amazon("photo"), "Amazon", "Photo"),
+        "computers": _pyg("computers", "Computers/raw", _amazon("computers"), "Amazon", "Computers"),
+        "squirrel": _pyg(
+            "squirrel", "squirrel/geom_gcn/raw", _geom_gcn("squirrel"), "WikipediaNetwork", "squirrel", directed=True
+        ),
+        "chameleon": _pyg(
+            "chameleon",
+            "chameleon/geom_gcn/raw",
+            _geom_gcn("chameleon"),
+            "WikipediaNetwork",
+            "chameleon",
+            directed=True,
+        ),
+        "actor": _pyg("actor", "Actor/raw", _geom_gcn("film"), "Actor", below="Actor", directed=True, min_class=None),
+        "tolokers": _pyg(
+            "tolokers", "tolokers/raw", ("tolokers.npz",), "HeterophilousGraphDataset", "tolokers", min_class=None
+        ),
+        "coauthor-cs": _coauthor("CS"),
+        "coauthor-physics": _coauthor("Physics"),
+    }
+)
 
 
 def _filtered(graph: Graph, min_class: int) -> Graph:
@@ -250,10 +286,11 @@ def find_raw_files(key: str, source: Source, root: str | Path | None, download: 
     for place in roots:
         if all((place / source.folder / file).is_file() for file in source.files):
             return place
-    if not download:
+    if not download or source.download is None:
         looked = ", ".join(str(place / source.folder) for place in roots)
         more = f" and {len(source.files) - 1} other files" if len(source.files) > 1 else ""
-        raise MissingData("dataset", key, f"{source.files[0]}{more} not in {looked}; ask for a download to fetch them")
+        get = "ask for a download to fetch them" if source.download else f"fetch it by hand from {source.address}"
+        raise MissingData("dataset", key, f"{source.files[0]}{more} not in {looked}; {get}")
     target = roots[-1]
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -268,7 +305,9 @@ def _cached(key: str, source: Source, root: Path) -> Graph:
     """The filtered graph, kept in the cache under a name that follows from the raw bytes."""
     digest = hashlib.blake2b(digest_size=8)
     for file in source.files:
-        digest.update((root / source.folder / file).read_bytes())
+        with (root / source.folder / file).open("rb") as opened:
+            while block := opened.read(2**24):
+                digest.update(block)
     path = _cache_folder() / "graphs" / f"{key}-{digest.hexdigest()}-{_CACHE_FORMAT}.npz"
     if path.is_file():
         try:
@@ -278,7 +317,8 @@ def _cached(key: str, source: Source, root: Path) -> Graph:
     graph = _with_sparse_features(_load_in_scratch_folder(source, root))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_graph(graph, path, compress=True, overwrite=True)
+        small = graph.num_edges + graph.num_nodes * graph.num_features < _WORTH_COMPRESSING
+        write_graph(graph, path, compress=small, overwrite=True)
     except OSError:
         pass  # a cache that cannot be written only costs time
     return graph
@@ -301,6 +341,7 @@ def _load_in_scratch_folder(source: Source, root: Path) -> Graph:
         folder = Path(scratch) / source.folder
         folder.mkdir(parents=True)
         for file in source.files:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
             (folder / file).symlink_to((root / source.folder / file).resolve())
         # PyG writes messages about its processing to stderr.
         with decoding(root / source.folder, "the raw files of this dataset"), redirect_stderr(io.StringIO()):
