@@ -70,8 +70,8 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
     csbm, csbm:PHI            10,000 ~50,000   200      2       undirected the paper's appendix; see `csbm`
     ========================= ====== ========= ======== ======= ========== ====================================
 
-    Any other Facebook100 school works too, as `facebook:Yale4` or plainly `yale4`. Figures from coauthor-cs on are those
-    that are published for the raw files.
+    Any other Facebook100 school works too, as `facebook:Yale4` or plainly `yale4`. Figures from coauthor-cs on are
+    those that are published for the raw files.
 
     Args:
         name: one of the names above, in any case.
