@@ -14,12 +14,10 @@ if TYPE_CHECKING:
     from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.auto import Auto
-    from graphveil.methods.dp_sage import DPSAGE
     from graphveil.methods.dpdgc import DPDGC
-    from graphveil.methods.gap import GAP
+    from graphveil.methods.gap import GAP, ProGAP
     from graphveil.methods.mlp import MLP
-    from graphveil.methods.progap import ProGAP
-    from graphveil.methods.sage import SAGE, RandEdge
+    from graphveil.methods.sage import DPSAGE, SAGE, RandEdge
     from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate
     from graphveil.privacy.facts import PublicFacts

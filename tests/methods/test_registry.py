@@ -30,7 +30,7 @@ class Borrowed(MLP):
     method = "borrowed"
 
 
-BORROWED = Method("borrowed", f"{__name__}:Borrowed", "graphveil.methods.mlp_plan:spend")
+BORROWED = Method("borrowed", f"{__name__}:Borrowed", "graphveil.methods.baseline_plans:spend_mlp")
 
 
 @pytest.fixture
@@ -70,5 +70,5 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(pack
 
 
 def test_plans_do_not_load_torch():
-    code = "import sys; from graphveil.methods import auto_plan, gap_plan, sage_plan; sys.exit('torch' in sys.modules)"
+    code = "import sys; from graphveil.methods import auto_plan, baseline_plans; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -9,7 +9,7 @@ import torch
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.methods import mlp_plan
+from graphveil.methods import baseline_plans
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Perceptron
@@ -26,7 +26,7 @@ class MLP(NodeClassifier):
     """
 
     method: ClassVar[str] = "mlp"
-    spend: ClassVar[Spend] = staticmethod(mlp_plan.spend)
+    spend: ClassVar[Spend] = staticmethod(baseline_plans.spend_mlp)
     divides: ClassVar[bool] = True
     reads_graph: ClassVar[bool] = False
 

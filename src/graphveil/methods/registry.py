@@ -58,12 +58,12 @@ METHODS = {
     method.name: method
     for method in (
         Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.dpdgc_plan:spend"),
-        Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.gap_plan:spend"),
-        Method("progap", "graphveil.methods.progap:ProGAP", "graphveil.methods.gap_plan:spend_progap"),
-        Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.mlp_plan:spend"),
-        Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.sage_plan:spend_sage"),
-        Method("randedge", "graphveil.methods.sage:RandEdge", "graphveil.methods.sage_plan:spend_randedge"),
-        Method("dp-sage", "graphveil.methods.dp_sage:DPSAGE", "graphveil.methods.dp_sage_plan:spend"),
+        Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.baseline_plans:spend_gap"),
+        Method("progap", "graphveil.methods.gap:ProGAP", "graphveil.methods.baseline_plans:spend_progap"),
+        Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.baseline_plans:spend_mlp"),
+        Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.baseline_plans:spend_sage"),
+        Method("randedge", "graphveil.methods.sage:RandEdge", "graphveil.methods.baseline_plans:spend_randedge"),
+        Method("dp-sage", "graphveil.methods.sage:DPSAGE", "graphveil.methods.baseline_plans:spend_dp_sage"),
         Method("auto", "graphveil.methods.auto:Auto", "graphveil.methods.auto_plan:spend"),
     )
 }

@@ -1,6 +1,6 @@
 """What all methods' plans are made of: settings, constructors of mechanisms, and the way from a list of them to a plan.
 
-What a method spends stands beside it: `gap_plan.py` beside `gap.py`. None of these modules loads PyTorch, so that a
+What a method spends stands beside it: `dpdgc_plan.py` beside `dpdgc.py`. None of these modules loads PyTorch, so that a
 plan is shown at once. Noise is left at one unit there; `make_plan` calibrates it.
 """
 
