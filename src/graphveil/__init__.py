@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
     from graphveil.methods.auto import Auto
     from graphveil.methods.dpdgc import DPDGC
-    from graphveil.methods.gap import GAP, ProGAP
+    from graphveil.methods.gap import GAP, Caribou, ProGAP
     from graphveil.methods.mlp import MLP
     from graphveil.methods.sage import DPSAGE, SAGE, RandEdge
     from graphveil.privacy.budget import BudgetLedger
@@ -32,7 +32,7 @@ _MODULES = {
     "auditing": ("audit",),
     "errors": ("BudgetExceeded", "GraphveilError", "InvalidInput"),
     "graph": ("Graph", "load_dataset", "read_graph", "write_graph"),
-    "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "ProGAP", "RandEdge"),
+    "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "Caribou", "ProGAP", "RandEdge"),
     "privacy.budget": ("BudgetLedger",),
     "privacy.certificate": ("Certificate",),
     "privacy.facts": ("PublicFacts",),
@@ -50,6 +50,7 @@ __all__ = [
     "Auto",
     "BudgetExceeded",
     "BudgetLedger",
+    "Caribou",
     "Certificate",
     "Edge",
     "Graph",

@@ -22,6 +22,7 @@ CASES = [
     ("auto", gv.Edge("undirected")),
     ("gap", gv.KNeighbor(1)),
     ("progap", gv.KNeighbor(1)),
+    ("caribou", gv.KNeighbor(1)),
     ("gap", gv.Edge("undirected")),
     ("dp-sage", gv.Node(8)),
     ("mlp", gv.KNeighbor(1)),

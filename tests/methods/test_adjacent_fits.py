@@ -25,6 +25,7 @@ CASES = [
     for method, options in [
         ("mlp", {}),
         ("gap", {"max_degree": 8}),
+        ("caribou", {"max_degree": 8}),
         ("progap", {"max_degree": 8}),
         ("dp-sage", {"max_degree": 8}),
         ("dpdgc", {"table": "trained"}),

@@ -29,7 +29,7 @@ def fitted(graph, method, level, **options):
 NEW = {"ids": ["a", "b", "c"], "features": np.ones((3, 8)), "neighbors": [[0, 5, 7], [], [3]]}
 
 
-@pytest.mark.parametrize("method", ["dpdgc", "gap", "progap", "mlp", "sage", "dp-sage"])
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "caribou", "progap", "mlp", "sage", "dp-sage"])
 def test_another_graph(graph, other, method):
     level = gv.Public() if method == "sage" else gv.KNeighbor(1)
     found = fitted(graph, method, level).predict_on(other)
@@ -52,7 +52,7 @@ def test_a_graph_with_other_features_is_refused(graph):
         fitted(graph, "mlp", gv.Public()).predict_on(csbm(0.5, n=50, f=9, seed=0))
 
 
-@pytest.mark.parametrize("method", ["dpdgc", "gap", "progap", "mlp", "sage", "dp-sage"])
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "caribou", "progap", "mlp", "sage", "dp-sage"])
 def test_new_nodes(graph, method):
     model = fitted(graph, method, gv.Public() if method == "sage" else gv.KNeighbor(1))
     found = model.predict_new(**NEW)
@@ -60,7 +60,7 @@ def test_new_nodes(graph, method):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize("method", ["dpdgc", "gap", "progap", "dp-sage"])
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "caribou", "progap", "dp-sage"])
 def test_asking_again_does_not_average_the_noise_away(graph, method):
     model = fitted(graph, method, gv.KNeighbor(1))
     first = model.predict_new(**NEW)
@@ -113,7 +113,7 @@ def refusals(graph, method, level, node, **options):
     return said
 
 
-@pytest.mark.parametrize("method", ["dpdgc", "gap", "progap", "dp-sage"])
+@pytest.mark.parametrize("method", ["dpdgc", "gap", "caribou", "progap", "dp-sage"])
 @pytest.mark.parametrize("reserved", [0, 2])
 def test_refusals_do_not_depend_on_private_degrees(graph, method, reserved):
     promise, node = 60, 11

@@ -103,7 +103,9 @@ def telling():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("progap", 0.75), ("sage", 0.75)])
+@pytest.mark.parametrize(
+    ("method", "least"), [("dpdgc", 0.9), ("gap", 0.75), ("caribou", 0.75), ("progap", 0.75), ("sage", 0.75)]
+)
 def test_without_privacy_the_graph_is_used(telling, method, least):
     graph, alone = telling
     score = model_for(method, gv.Public(), epochs=100).fit(graph).score(graph.test_mask)

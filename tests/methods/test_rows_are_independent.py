@@ -137,6 +137,7 @@ CASES = [
     ("gap", gv.Edge("directed")),
     ("gap", gv.Node(25)),
     ("progap", gv.Node(25)),
+    ("caribou", gv.Node(25)),
     ("dp-sage", gv.Node(25)),
     ("mlp", gv.KNeighbor(3)),
     ("dpdgc:labels", gv.KNeighbor(3)),

@@ -27,6 +27,7 @@ CASES = [
     ("gap", gv.Edge("undirected"), {}),
     ("gap", gv.Node(10), {}),
     ("dp-sage", gv.Node(5), {}),
+    ("caribou", gv.KNeighbor(2), {"max_degree": 10}),
     ("progap", gv.KNeighbor(2), {"max_degree": 10}),
     ("progap", gv.Node(10, unit="zero-out"), {}),
     ("mlp", gv.KNeighbor(1), {}),

@@ -19,6 +19,7 @@ SUPPORTED = {
     "dpdgc": LEVELS,
     "auto": LEVELS,
     "gap": LEVELS,
+    "caribou": LEVELS,
     "progap": LEVELS,
     "mlp": LEVELS,
     "sage": LEVELS[:1],

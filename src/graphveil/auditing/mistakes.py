@@ -19,6 +19,7 @@ from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.expectation import GraphBranch
+from graphveil.methods.gap import Caribou
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.link_statistics import link_sums
 from graphveil.methods.mlp import MLP
@@ -106,6 +107,18 @@ class DrawnAnew(Ledger):
 
     def _book(self, name: str, expected: type[Mechanism]) -> Mechanism:
         return self.plan[name]
+
+
+class UnboundedLayers(Caribou):
+    """Sums what layers say as it is: their rows have the size of the sums, and the noise is for rows of norm 1."""
+
+    def _hops(self, data: Inputs, ledger: LedgerLike, H: torch.Tensor) -> torch.Tensor:
+        hops = [H]
+        for _ in range(self.hops):
+            rows = self.arithmetic.table(hops[-1], 2.0**10, ledger.plan.facts.terms)
+            noisy = ledger.release("hops", self.arithmetic.product(data.adjacency, rows))
+            hops.append(self.contraction * noisy + (1 - self.contraction) * H)
+        return torch.stack(hops, dim=1)
 
 
 class Talkative(Ledger):

@@ -70,6 +70,9 @@ def rows(graph: str, largest_degree: int) -> Iterator[Row]:
     yield Row(graph, "gap", Edge(), EPSILON)
     yield Row(graph, "gap", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "gap", node, EPSILON)
+    for level in (Edge(), node, replace(node, unit="zero-out")):
+        yield Row(graph, "caribou", level, EPSILON)
+    yield Row(graph, "caribou", KNeighbor(1), EPSILON, options=promise)
     yield Row(graph, "progap", Edge(), EPSILON)
     yield Row(graph, "progap", KNeighbor(1), EPSILON, options=promise)
     for level in (node, replace(node, unit="zero-out")):

@@ -142,6 +142,16 @@ _EVERY = (
         estimator=mistakes.ShiftedLabels,
     ),
     Twin(
+        "unbounded-layers",
+        "a layer's rows are summed as they are, with noise for rows of norm 1",
+        "end-to-end",
+        Edge("undirected"),
+        1.0,
+        method="caribou",
+        estimator=mistakes.UnboundedLayers,
+        options=(),
+    ),
+    Twin(
         "centred-rows",
         "Z is centred over all nodes before others read it",
         "release",

@@ -28,9 +28,9 @@ _N_K = (KNeighbor(1), KNeighbor(5), KNeighbor(25))
 _CAPPED = {"cap_degrees": True}
 # The paper's own embedding; the library's default is another one.
 _TRAINED = {"table": "trained"}
-# GAP, ProGAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
+# GAP, CARIBOU, ProGAP and DP-SAGE need the degree promise at the k-neighbour level too; DPDGC and MLP do not.
 _PROMISE: Mapping[str, Any] = {"max_degree": MAX_DEGREE, "cap_degrees": True}
-_PROMISED = dict.fromkeys(("gap", "progap", "dp-sage"), _PROMISE)
+_PROMISED = dict.fromkeys(("gap", "caribou", "progap", "dp-sage"), _PROMISE)
 
 
 def _graphs(*names: str) -> tuple[GraphRef, ...]:
@@ -131,14 +131,14 @@ FIGURE_D = Spec(
 )
 
 # Every method at every level, and in both units: `graphveil bench field`. Methods of other packages join it.
-_READERS = ("auto", "dpdgc", "gap", "progap", "dp-sage", "mlp")
+_READERS = ("auto", "dpdgc", "gap", "caribou", "progap", "dp-sage", "mlp")
 _OTHER_GRAPHS = ("wisconsin87", "citeseer", "actor", "tolokers", "coauthor-cs", "coauthor-physics", "wikics")
 FIELD = Spec(
     name="field",
     title="The field: test accuracy (%) by level, unit, method and graph",
     graphs=_graphs(*PAPER_GRAPHS, *_OTHER_GRAPHS),
     settings=(
-        _setting((Edge(),), (1.0,), ("auto", "dpdgc", "gap", "progap", "randedge", "mlp")),
+        _setting((Edge(),), (1.0,), ("auto", "dpdgc", "gap", "caribou", "progap", "randedge", "mlp")),
         *(
             _setting(tuple(KNeighbor(k, unit=unit) for k in (1, 5, 25)), (16.0,), _READERS, method_options=_PROMISED)
             for unit in NODE_UNITS

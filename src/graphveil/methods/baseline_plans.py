@@ -1,4 +1,4 @@
-"""What the baselines spend: MLP, GAP, ProGAP, SAGE, RandEdge and DP-SAGE. None of this loads PyTorch."""
+"""What the baselines spend: MLP, GAP (CARIBOU too), ProGAP, SAGE, RandEdge and DP-SAGE. None of this loads PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spend_mlp(level: Level, facts: PublicFacts, settings: Settings, epsilon: flo
 
 
 def spend_gap(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """GAP: an encoder on X, L noisy hops of its row-normalised output, a head on all hops."""
+    """GAP and CARIBOU: an encoder on X, L noisy hops of its output with rows of norm at most 1, a head on all hops."""
     del epsilon
     if isinstance(level, Public):
         return Spending((), {})

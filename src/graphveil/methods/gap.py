@@ -1,4 +1,4 @@
-"""GAP and ProGAP: noisy sums over what a network says of the neighbours, one hop after the other."""
+"""GAP, CARIBOU and ProGAP: noisy sums over what a network says of the neighbours, one hop after the other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import nn
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
@@ -84,7 +85,7 @@ class GAP(NodeClassifier):
     def logits_on(self, data: Inputs) -> torch.Tensor:
         hops = [normalize_rows(self._encoder.hidden(data.features))]
         for _ in range(self.hops):
-            hops.append(normalize_rows(data.adjacency.times(hops[-1])))
+            hops.append(self._layer(data.adjacency.times(hops[-1]), hops[0], 0.0))
         return self._head(torch.stack(hops, dim=1))
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -96,7 +97,8 @@ class GAP(NodeClassifier):
         for seen in [self._encoded, *self._released.unbind(1)][: self.hops]:
             table = self.arithmetic.table(seen, 1.0, self.plan_.facts.terms)
             summed = self.arithmetic.product(rows, table)
-            hops.append(normalize_rows(self._ledger.release_new_rows("hops", summed)))
+            noisy = self._ledger.release_new_rows("hops", summed)
+            hops.append(self._layer(noisy, hops[0], noise_of(self._ledger, "hops")))
         return self._head(torch.stack(hops, dim=1))
 
     def _encode(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
@@ -117,8 +119,45 @@ class GAP(NodeClassifier):
         hops = [H]
         for _ in range(self.hops):
             rows = self.arithmetic.table(hops[-1], 1.0, ledger.plan.facts.terms)
-            hops.append(normalize_rows(ledger.release("hops", self.arithmetic.product(data.adjacency, rows))))
+            noisy = ledger.release("hops", self.arithmetic.product(data.adjacency, rows))
+            hops.append(self._layer(noisy, H, noise_of(ledger, "hops")))
         return torch.stack(hops, dim=1)
+
+    def _layer(self, noisy: torch.Tensor, first: torch.Tensor, noise: float) -> torch.Tensor:
+        """What the next hop sums, row by row: from the noisy sums, the rows H and the noise of the sums."""
+        del first, noise
+        return normalize_rows(noisy)
+
+
+@dataclass(eq=False)
+class Caribou(GAP):
+    """The contractive layers of CARIBOU (Zheng et al. 2026, arXiv:2506.22727) in place of GAP's normalisation.
+
+    A layer keeps a part of a node's own encoded features and gives the other part to its neighbours' noisy sum, which
+    is shrunk where it could be noise. So rows are of norm at most 1 without being stretched to it.
+
+    Two things of the paper are left out. Its layer adds a mean over all nodes, which would show a node's own row to
+    others. Its accounting, in which the cost of many layers converges, holds if nobody sees what lies between them;
+    here every layer is paid for, so that checkpoints, audits and new nodes may read all of them (docs/peers.md).
+
+    Formal guarantee: that of `GAP`: `hops` Gaussian releases of A H with rows H of norm at most 1 (docs/theory.md,
+    section 3).
+
+    Args:
+        contraction: The part that the neighbours have in a layer, above 0 and up to 1.
+    """
+
+    contraction: float = 0.9
+
+    method: ClassVar[str] = "caribou"
+
+    def check_parameters(self) -> None:
+        super().check_parameters()
+        if not 0 < validate.positive("contraction", self.contraction) <= 1:
+            raise InvalidInput("contraction", self.contraction, "must be above 0 and at most 1")
+
+    def _layer(self, noisy: torch.Tensor, first: torch.Tensor, noise: float) -> torch.Tensor:
+        return self.contraction * shrunk_rows(noisy, noise) + (1 - self.contraction) * first
 
 
 @dataclass(eq=False)

@@ -59,6 +59,7 @@ METHODS = {
     for method in (
         Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.dpdgc_plan:spend"),
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.baseline_plans:spend_gap"),
+        Method("caribou", "graphveil.methods.gap:Caribou", "graphveil.methods.baseline_plans:spend_gap"),
         Method("progap", "graphveil.methods.gap:ProGAP", "graphveil.methods.baseline_plans:spend_progap"),
         Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.baseline_plans:spend_mlp"),
         Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.baseline_plans:spend_sage"),
