@@ -13,6 +13,7 @@ import torch
 import graphveil as gv
 from graphveil.auditing.adjacent import adjacent_graphs, small_part
 from graphveil.auditing.canaries import hides_own_row
+from graphveil.auditing.mistakes import UnboundedLayers
 from graphveil.auditing.recording import ledger_on_branch, recorded_fit, replayed_fit
 from graphveil.execution import Ledger
 from graphveil.privacy.mechanisms import Responses
@@ -84,6 +85,22 @@ def test_an_emptied_node_that_keeps_a_label_is_caught(level):
     make, _ = makers("mlp", level, {})
     assert all(moved <= mechanism.sensitivity.worst for mechanism, moved in moves(make, pair))
     assert any(moved > 1.2 * mechanism.sensitivity.worst for mechanism, moved in moves(make, broken))
+
+
+def test_layers_without_a_bound_are_caught():
+    """The broken twin of CARIBOU: its second hop sums rows as long as the sums of the first."""
+    level = gv.Edge("undirected")
+
+    def make(cls):
+        return lambda: cls(
+            level=level, epsilon=8.0, delta=1e-3, seed=0, steps=3, epochs=3, hidden=8, show_progress=False
+        )
+
+    pairs = [adjacent_graphs(PART, level, seed) for seed in range(3)]
+    for pair in pairs:
+        assert all(moved <= m.sensitivity.worst * (1 + 1e-9) for m, moved in moves(make(gv.Caribou), pair))
+    broken = [moved / m.sensitivity.worst for pair in pairs for m, moved in moves(make(UnboundedLayers), pair)]
+    assert max(broken) > 1.5
 
 
 def test_an_emptied_node_does_not_stop_a_fit():
