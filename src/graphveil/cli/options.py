@@ -18,9 +18,11 @@ from graphveil.privacy.levels import Level, make_level
 if TYPE_CHECKING:
     from graphveil.graph import Graph
 
-METHOD_NAMES = f"{', '.join(METHODS)}, or one of an installed package"
+METHOD_NAMES = ", ".join(METHODS)
 
-Method = Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default auto, or dpdgc if --table is given.")]
+Method = Annotated[
+    str | None, typer.Option(help=f"{METHOD_NAMES}; default auto, or dpdgc if --table is given. Packages may add some.")
+]
 LevelName = Annotated[str, typer.Option("--level", help="none, edge, k-neighbor or node.")]
 K = Annotated[int | None, typer.Option(help="Neighbours that change together (level k-neighbor; default 1).")]
 MaxDegree = Annotated[int | None, typer.Option(help="Promise: nobody is read by more nodes than this.")]
