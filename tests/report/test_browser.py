@@ -79,6 +79,19 @@ def test_certificates_open(browser, experiments):
     assert browser.console() == []
 
 
+def test_a_rank_leads_to_its_certificates(browser, experiments):
+    browser.open(experiments)
+    browser.run(
+        """(() => { const link = document.querySelector("table.board a[href^='#cell-']");
+             link.closest("details").open = true; link.click(); })()"""
+    )
+    opened = 'document.querySelector("details.cell[open]")'
+    shown = f"{opened}.checkVisibility() && {opened}.querySelector('.certificate').textContent"
+    text = browser.run(f"new Promise(r => setTimeout(() => r({shown}), 300))")
+    assert text
+    assert browser.console() == []
+
+
 def test_tables_and_figures_need_no_script(browser, experiments):
     browser.open(experiments, script=False)
     assert browser.run('document.querySelectorAll("table.results td").length') > 100

@@ -14,7 +14,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import dataset_names, load_dataset, statistics
-from graphveil.graph.datasets import MissingData, canonical_name, facebook100, search_path
+from graphveil.graph.datasets import MissingData, canonical_name, published, search_path
 from graphveil.graph.statistics import PAPER_TABLE_1
 
 
@@ -130,7 +130,7 @@ def test_names() -> None:
     assert canonical_name("facebook:Berkeley13") == canonical_name("BERKELEY13") == "berkeley13"
     assert canonical_name("facebook:Johns Hopkins55") == "johnshopkins55"
     assert canonical_name("uillinois20") == "facebook"
-    assert len(set(facebook100.SCHOOLS)) == 100
+    assert len(set(published.SCHOOLS)) == 100
     for name in dataset_names():
         assert canonical_name(name) == name
     for wrong in ("cor", "facebook:Hogwarts", "csbm:high"):
@@ -167,7 +167,7 @@ def school_file(path: Path) -> Path:
 
 
 def test_facebook_filtering_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facebook100, "MIN_CLASS", 2)
+    monkeypatch.setattr(published, "FACEBOOK_MIN_CLASS", 2)
     monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path / "cache"))
     school_file(tmp_path / "Reed98" / "raw" / "Reed98.mat")
     graph = load_dataset("reed98", tmp_path)

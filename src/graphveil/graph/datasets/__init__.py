@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.datasets import facebook100, published
+from graphveil.graph.datasets import published
 from graphveil.graph.datasets.csbm import csbm
 from graphveil.graph.datasets.published import Source
 from graphveil.graph.graph import Graph
@@ -166,9 +166,9 @@ def _school(school: str) -> Source:
         folder=folder,
         files=(f"{school}.mat",),
         load=lambda root: _filtered(
-            facebook100.load_school((root / folder / f"{school}.mat").resolve(), school), facebook100.MIN_CLASS
+            published.load_school((root / folder / f"{school}.mat").resolve(), school), published.FACEBOOK_MIN_CLASS
         ),
-        download=lambda root: facebook100.download_school(school, root / folder),
+        download=lambda root: published.download_school(school, root / folder),
     )
 
 
@@ -217,7 +217,7 @@ def _amazon(name: str) -> tuple[str, ...]:
     return (f"amazon_electronics_{name}.npz",)
 
 
-_SCHOOLS = {school.lower(): _school(school) for school in facebook100.SCHOOLS}
+_SCHOOLS = {school.lower(): _school(school) for school in published.SCHOOLS}
 SOURCES = (
     _SCHOOLS
     | published.SOURCES

@@ -1,4 +1,4 @@
-"""Graphs whose published files are read as they are: OGB's node-property graphs, Reddit, WikiCS, Elliptic, DGraphFin.
+"""Graphs whose published files are read as they are: Facebook100, OGB, Reddit, WikiCS, Elliptic, DGraphFin.
 
 Each reader takes the folder that holds the files and returns a graph without filtering, except for self-loops and equal
 edges. Those with a published split keep it. Layouts are those of `ogb` and of PyTorch Geometric's classes; neither of
@@ -7,6 +7,7 @@ them is needed to read them, nor is pandas.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from collections.abc import Callable
@@ -20,12 +21,34 @@ import numpy as np
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Graph
 from graphveil.graph.splits import MASKS, time_split
+from graphveil.storage.decoding import decoding
 
 OGB_ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 REDDIT_ADDRESS = "https://data.dgl.ai/dataset/reddit.zip"
 WIKICS_ADDRESS = "https://github.com/pmernyei/wiki-cs-dataset/raw/master/dataset/data.json"
 ELLIPTIC_ADDRESS = "https://data.pyg.org/datasets/elliptic"
 DGRAPHFIN_ADDRESS = "https://dgraph.xinye.com"
+
+FACEBOOK_ADDRESS = "https://github.com/sisaman/pyg-datasets/raw/main/datasets/facebook100"
+FACEBOOK_COLUMNS = ("status", "gender", "major", "minor", "housing", "year")
+FACEBOOK_MIN_CLASS = 1000
+
+SCHOOLS = tuple(
+    """
+    American75 Amherst41 Auburn71 BC17 BU10 Baylor93 Berkeley13 Bingham82 Bowdoin47 Brandeis99 Brown11 Bucknell39 Cal65
+    Caltech36 Carnegie49 Colgate88 Columbia2 Cornell5 Dartmouth6 Duke14 Emory27 FSU53 GWU54 Georgetown15 Hamilton46
+    Harvard1 Haverford76 Howard90 Indiana69 JMU79 JohnsHopkins55 Lehigh96 MIT8 MSU24 MU78 Maine59 Maryland58 Mich67
+    Michigan23 Middlebury45 Mississippi66 NYU9 Northeastern19 Northwestern25 NotreDame57 Oberlin44 Oklahoma97 Penn94
+    Pepperdine86 Princeton12 Reed98 Rice31 Rochester38 Rutgers89 Santa74 Simmons81 Smith60 Stanford3 Swarthmore42
+    Syracuse56 Temple83 Tennessee95 Texas80 Texas84 Trinity100 Tufts18 Tulane29 UC33 UC61 UC64 UCF52 UCLA26 UCSB37
+    UCSC68 UCSD34 UChicago30 UConn91 UF21 UGA50 UIllinois20 UMass92 UNC28 UPenn7 USC35 USF51 USFCA72 UVA16 Vanderbilt48
+    Vassar85 Vermont70 Villanova62 Virginia63 Wake73 WashU32 Wellesley22 Wesleyan43 William77 Williams40 Wisconsin87
+    Yale4
+    """.split()  # noqa: SIM905
+)
+
+# The file that the paper's figures are about.
+GIT_BLOBS = {"UIllinois20": "140f9c6e2f4bf041abe5c7cdf838f92786420b3a"}
 
 # By the name of an OGB graph: its classes, whether links have a direction, and the folder of its published split.
 OGB = {"arxiv": (40, True, "time"), "products": (47, False, "sales_ranking")}
@@ -145,6 +168,54 @@ def load_dgraphfin(folder: Path) -> Graph:
         directed=True,
         **{mask: _mask(nodes, len(codes)) for mask, nodes in parts.items()},
     )
+
+
+def git_blob_id(content: bytes) -> str:
+    """The name git gives to a file with this content.
+
+    Example:
+        >>> git_blob_id(b"hello\\n")
+        'ce013625030ba8dba906f756967f9e9ca394464a'
+    """
+    return hashlib.sha1(b"blob %d\0" % len(content) + content, usedforsecurity=False).hexdigest()
+
+
+def load_school(path: Path, school: str) -> Graph:
+    """Facebook100: friendships within one school in September 2005, before filtering, without a split.
+
+    A node is a person; the target is the class year. Features are the one-hot codes of status, gender, major, minor and
+    housing, 0 meaning "not given". Filtering is that of GAP (https://arxiv.org/abs/2203.00949): people without a year
+    and years with fewer than 1,000 people are left out, then people without friends.
+    """
+    from scipy.io import loadmat
+
+    expected = GIT_BLOBS.get(school)
+    if expected is not None and (blob := git_blob_id(path.read_bytes())) != expected:
+        raise InvalidInput("path", str(path), f"is not the published {school}.mat: git blob {blob}, not {expected}")
+    with decoding(path, "a Facebook100 .mat file"):
+        content = loadmat(path, variable_names=["A", "local_info"])
+        people = dict(zip(FACEBOOK_COLUMNS, content["local_info"].T.astype(np.int64), strict=False))
+        years = np.unique(people["year"][people["year"] > 0])
+        return Graph.from_scipy(
+            content["A"],
+            np.concatenate([_one_hot(people[column]) for column in FACEBOOK_COLUMNS[:-1]], axis=1),
+            np.where(people["year"] > 0, np.searchsorted(years, people["year"]), -1),
+            directed=False,
+            class_names=years.tolist(),
+            name=school.lower(),
+            drop_self_loops=True,
+        )
+
+
+def _one_hot(codes: np.ndarray) -> np.ndarray:
+    """One column per code that occurs in the whole file; 0, "not given", has none."""
+    values = np.unique(codes[codes > 0])
+    return (codes[:, None] == values).astype(np.float32)
+
+
+def download_school(school: str, folder: Path) -> None:
+    """Fetch the `.mat` file from its public address into `folder`."""
+    fetch(f"{FACEBOOK_ADDRESS}/{school}.mat", folder, unpack=False)
 
 
 def fetch(address: str, folder: Path, unpack: bool) -> None:
