@@ -69,6 +69,20 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(pack
         assert "\n" not in str(caught.value)
 
 
+WITHOUT_CODE = Method("empty", f"{__name__}:Nothing", "no_such_module:spend")
+OF_ANOTHER_NAME = Method("renamed", f"{__name__}:Borrowed", "graphveil.methods.baseline_plans:spend_mlp")
+
+
+def test_code_that_is_not_where_a_package_says_is_named(packages):
+    packages(("empty", f"{__name__}:WITHOUT_CODE"), ("renamed", f"{__name__}:OF_ANOTHER_NAME"))
+    with pytest.raises(InvalidInput, match=r"method = 'empty': cannot be loaded from .*:Nothing: AttributeError"):
+        method_class("empty")
+    with pytest.raises(InvalidInput, match=r"cannot be loaded from no_such_module:spend: ModuleNotFoundError"):
+        make_plan("empty", gv.KNeighbor(1), FACTS, epsilon=2.0)
+    with pytest.raises(InvalidInput, match=r"must be a NodeClassifier whose `method` is this name"):
+        method_class("renamed")
+
+
 def test_plans_do_not_load_torch():
     code = "import sys; from graphveil.methods import auto_plan, baseline_plans; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -43,13 +43,15 @@ class Method:
 
     def load(self) -> type[NodeClassifier]:
         """The class."""
-        loaded: type[NodeClassifier] = _load(self.path)
+        loaded: type[NodeClassifier] = _load(self.name, self.path)
+        if getattr(loaded, "method", None) != self.name:
+            raise InvalidInput("method", self.name, f"{self.path} must be a NodeClassifier whose `method` is this name")
         return loaded
 
     @property
     def spend(self) -> Spend:
         """What the method spends."""
-        loaded: Spend = _load(self.plan_path)
+        loaded: Spend = _load(self.name, self.plan_path)
         return loaded
 
 
@@ -84,7 +86,8 @@ def method_named(name: str) -> Method:
     """
     method = METHODS.get(name) or (_load_other(name) if name in _points() else None)
     if method is None:
-        raise InvalidInput("method", name, f"must be one of {', '.join([*METHODS, *other_names()])}")
+        known = ", ".join([*METHODS, *other_names()])
+        raise InvalidInput("method", name, f"must be one of {known}, or of a package that is not installed here")
     return method
 
 
@@ -98,9 +101,17 @@ def other_names() -> tuple[str, ...]:
     return tuple(name for name in _points() if name not in METHODS)
 
 
-def _load(path: str) -> Any:
+def _load(method: str, path: str) -> Any:
     module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise _not_loaded(method, path, error) from error
+
+
+def _not_loaded(method: str, path: str, error: Exception) -> InvalidInput:
+    said = " ".join(str(error).split())[:200]
+    return InvalidInput("method", method, f"cannot be loaded from {path}: {type(error).__name__}: {said}")
 
 
 @cache
@@ -124,9 +135,7 @@ def _load_other(name: str) -> Method:
     try:
         method = point.load()
     except Exception as error:  # whatever the code of another package raises
-        said = " ".join(str(error).split())[:200]
-        why = f"cannot be loaded from {point.value}: {type(error).__name__}: {said}"
-        raise InvalidInput("method", name, why) from error
+        raise _not_loaded(name, point.value, error) from error
     if not isinstance(method, Method) or method.name != name:
         raise InvalidInput("method", name, f"{point.value} must be a graphveil.methods.registry.Method of this name")
     return method
