@@ -289,8 +289,11 @@ def find_raw_files(key: str, source: Source, root: str | Path | None, download: 
     if not download or source.download is None:
         looked = ", ".join(str(place / source.folder) for place in roots)
         more = f" and {len(source.files) - 1} other files" if len(source.files) > 1 else ""
-        get = "ask for a download to fetch them" if source.download else f"fetch it by hand from {source.address}"
-        raise MissingData("dataset", key, f"{source.files[0]}{more} not in {looked}; {get}")
+        helps = "fetch them with --download, or name the folder that has them with --root"
+        helps += f" (in Python download=True and root; `graphveil datasets {key} --download`)"
+        if source.download is None:
+            helps = f"fetch it by hand from {source.address}, and name the folder that has it with --root"
+        raise MissingData("dataset", key, f"{source.files[0]}{more} not in {looked}; {helps}")
     target = roots[-1]
     try:
         target.mkdir(parents=True, exist_ok=True)
