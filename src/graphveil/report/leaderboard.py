@@ -30,7 +30,7 @@ _ABOUT = (
     "graph on which a method has no finished run counts as its last rank. The score is the mean over its graphs ± half "
     "the 95 % bootstrap interval over seeds. First or within: on how many graphs it is the best, or its mean is within "
     "the interval of the best. Seconds: the median of its fits; memory: the most that one took; epsilon: the largest "
-    "on its certificates."
+    "on its certificates. At node and k-neighbour levels a node is replaced, unless the unit zero-out is named."
 )
 
 
