@@ -44,5 +44,6 @@ CASES = {
     "folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3)),
     "links": lambda: (sparse(), gv.DPDGC(gv.KNeighbor(2, attributes=False), 2.0, seed=0, epochs=6, folds=2)),
     "gap": lambda: (directed(), gv.GAP(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
+    "caribou": lambda: (directed(), gv.Caribou(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
     "gap at edges": lambda: (sparse(), gv.GAP(gv.Edge(), 2.0, seed=0, epochs=6, hidden=16)),
 }
