@@ -16,7 +16,7 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
 from graphveil.graph.graph import Direction
-from graphveil.methods import baseline_plans
+from graphveil.methods import baseline_plans, defaults
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Dropout, HopsHead, Perceptron, normalize_rows
@@ -147,7 +147,7 @@ class Caribou(GAP):
         contraction: The part that the neighbours have in a layer, above 0 and up to 1.
     """
 
-    contraction: float = 0.9
+    contraction: float = defaults.CARIBOU_CONTRACTION
 
     method: ClassVar[str] = "caribou"
 
