@@ -81,8 +81,8 @@ CHOICE_SHARE = 0.03
 # GAP where attributes are private and where they are public; DP-SAGE.
 GAP_SHARES: Mapping[str, float] = {"encoder": 0.3, "hops": 0.4, "head": 0.3}
 GAP_PUBLIC_SHARES: Mapping[str, float] = {"hops": 0.5, "head": 0.5}
-# CARIBOU: the part that the neighbours have in a layer. On CiteSeer and Wisconsin87 (edge, epsilon 1; node, zero-out, 8)
-# 0.8, 0.9 and 1 are within a point of each other on average.
+# CARIBOU: the part that the neighbours have in a layer. On CiteSeer and Wisconsin87 (edge, epsilon 1; node, zero-out,
+# epsilon 8) 0.8, 0.9 and 1 are within about a point of each other.
 CARIBOU_CONTRACTION = 0.9
 # ProGAP's sums; its stages have equal parts of the rest.
 PROGAP_HOPS_SHARE = 0.7
