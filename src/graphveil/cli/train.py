@@ -21,8 +21,6 @@ from graphveil.cli.options import (
     AsJson,
     Attributes,
     BatchSize,
-    Categories,
-    Classes,
     Delta,
     Directed,
     K,
@@ -32,7 +30,6 @@ from graphveil.cli.options import (
     MaxDegree,
     Method,
     Positive,
-    PublicEdges,
     Root,
     Shares,
     SplitSeed,
@@ -40,11 +37,11 @@ from graphveil.cli.options import (
     TableW,
     Threshold,
     Unit,
+    about_tables,
     chosen_level,
     default_epsilon,
     default_method,
     load_graph,
-    parse_declared,
     parse_delta,
     parse_named,
 )
@@ -64,8 +61,11 @@ if TYPE_CHECKING:
 _ONLY_IN_FILE = ("evaluation", "command")
 
 
+@about_tables
 def train(
-    graph: Annotated[str, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM graph.")] = "csbm",
+    graph: Annotated[
+        str, typer.Argument(help="A dataset, a file, a folder or a table of nodes; else a built-in cSBM graph.")
+    ] = "csbm",
     method: Method = None,
     level: LevelName = "k-neighbor",
     k: K = None,
@@ -78,10 +78,8 @@ def train(
     attributes: Attributes = True,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
     delta: Delta = "auto",
-    public_edges: PublicEdges = None,
+    public_edges: Annotated[int | None, typer.Option(help="A declared bound on the number of stored edges.")] = None,
     directed: Directed = None,
-    classes: Classes = None,
-    categories: Categories = None,
     mmap: Annotated[
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
     ] = None,
@@ -107,10 +105,16 @@ def train(
     checkpoint_every: Annotated[str, typer.Option(help="Steps between two checkpoints, or seconds: 60s.")] = "60s",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit that --checkpoint keeps.")] = False,
     as_json: AsJson = False,
+    *,
+    tables: dict[str, Any],
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
+    What can be said about tables may also stand in a graph.json beside them (graphveil init, docs/data.md).
+
     Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
+
+    Example: graphveil train accounts.csv --edges transfers.csv --id-column account --label-column fraud --k 5
     """
     from graphveil.methods import method_class
     from graphveil.methods.spending import check_budget
@@ -138,12 +142,11 @@ def train(
         device=device,
         **{name: value for name, value in options.items() if value is not None},
     )
-    declared = parse_declared(classes, categories)
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, **declared)
-        declares = any(value is not None for value in declared.values())
+        load = partial(load_graph, graph, root, split_seed, directed, tables=tables)
+        declares = any(value is not None for value in tables.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
         )
@@ -153,7 +156,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, **declared)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)

@@ -37,6 +37,11 @@ _ADVICE = {
     "source": "; name it: source_column (--source-column)",
     "target": "; name it: target_column (--target-column)",
 }
+# What to do if no table has the usual name.
+_NO_TABLE = {
+    "nodes": "; name the table of nodes itself, or as node_table in graph.json",
+    "edges": "; name the table of edges: edge_table (--edges)",
+}
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
 
@@ -50,7 +55,7 @@ def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
         return path
     there = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
     if len(there) != 1:
-        why = "both are there; remove one" if there else "neither is there"
+        why = "both are there; remove one" if there else f"neither is there{_NO_TABLE[stem]}"
         raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
     return there[0]
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
@@ -169,7 +170,7 @@ def as_number(field: str, value: Any) -> float:
     """A finite number, or the days since 2020 of a date or time, which may be text: 2024-01-31, 2024-01-31T08:00:00."""
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value) if re.match("[0-9]{4}-[0-9]{2}-", value) else float(value)
         except ValueError:
             raise InvalidInput(field, value, "must be a number, a date (2024-01-31) or a time") from None
     if isinstance(value, datetime):
