@@ -20,6 +20,7 @@ from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
+    from graphveil.privacy.budget import BudgetLedger
 
 METHOD_NAMES = ", ".join(METHODS)
 
@@ -193,6 +194,15 @@ def parse_number(field: str, text: str) -> float:
         raise InvalidInput(field, text, "must be a number") from None
 
 
+def parse_every(text: str) -> float:
+    """How often a checkpoint is made: steps as an int, seconds as a float."""
+    number = text.removesuffix("s")
+    try:
+        return int(number) if number == text else float(number)
+    except ValueError:
+        raise InvalidInput("checkpointparse_every", text, "must be a number of steps, or of seconds: 60s") from None
+
+
 def _listed(field: str, text: str) -> list[str]:
     values = [value.strip() for line in csv.reader([text], skipinitialspace=True) for value in line]
     if not values or not all(values):
@@ -240,6 +250,19 @@ def load_graph(
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
     return load_dataset(name, root=root, seed=split_seed)
+
+
+def named_ledger(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:
+    """The ledger of these people, if one is named."""
+    if path is None:
+        if limit is not None:
+            raise InvalidInput("ledger_limit", limit, "name the file that it is the limit of: --ledger")
+        return None
+    if budget is not None:
+        raise InvalidInput("budget", budget, "is for later releases, which are not in the --ledger; leave one out")
+    from graphveil.privacy.budget import BudgetLedger
+
+    return BudgetLedger(path, limit=limit)
 
 
 def check_new_file(out: Path | None, run: Path) -> None:

@@ -42,7 +42,9 @@ from graphveil.cli.options import (
     default_epsilon,
     default_method,
     load_graph,
+    named_ledger,
     parse_delta,
+    parse_every,
     parse_named,
 )
 from graphveil.cli.plan import warn_of_delta
@@ -126,9 +128,9 @@ def train(
     chosen = chosen_level(level, k, max_degree, unit, attributes)
     check_budget(chosen, epsilon)
     _check_words(cls, level, table, out, budget, checkpoint, resume)
-    account = _account(ledger, ledger_limit, budget)
+    account = named_ledger(ledger, ledger_limit, budget)
     validate.seed("split_seed", split_seed)
-    every = _every(checkpoint_every)
+    every = parse_every(checkpoint_every)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
@@ -184,19 +186,6 @@ def _check_words(
         raise InvalidInput("resume", resume, "name the folder to go on with: --checkpoint")
     if out is not None and checkpoint is not None:
         check_apart(out, checkpoint)
-
-
-def _account(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:
-    """The ledger of these people, if one is named."""
-    if path is None:
-        if limit is not None:
-            raise InvalidInput("ledger_limit", limit, "name the file that it is the limit of: --ledger")
-        return None
-    if budget is not None:
-        raise InvalidInput("budget", budget, "is for later releases, which are not in the --ledger; leave one out")
-    from graphveil.privacy.budget import BudgetLedger
-
-    return BudgetLedger(path, limit=limit)
 
 
 @dataclass(frozen=True)
@@ -361,15 +350,6 @@ def show_accuracies(result: dict[str, Any]) -> None:
             majority = result.get("majority_accuracy") if name == "test" else None
             beside = "" if majority is None else f" (the majority class alone: {majority:.4f})"
             typer.echo(f"{name} accuracy {value:.4f}{beside}")
-
-
-def _every(text: str) -> float:
-    """How often a checkpoint is made: steps as an int, seconds as a float."""
-    number = text.removesuffix("s")
-    try:
-        return int(number) if number == text else float(number)
-    except ValueError:
-        raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _write(out: Path, model: Any, result: dict[str, Any], test: Evaluation | None, budget: float | None) -> None:

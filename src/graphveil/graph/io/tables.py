@@ -16,7 +16,6 @@ names that nobody declared (`Undeclared`).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -39,6 +38,7 @@ from graphveil.graph.io.mapped import EdgeStream, mapped_rows
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
+from graphveil.graph.validation import spells_integer
 
 
 @dataclass(frozen=True)
@@ -322,15 +322,11 @@ def _named(ids: pa.Array) -> np.ndarray | None:
     """Ids for the graph: integers where they are (or are spelled as) integers, None if they just count the rows."""
     if not pa.types.is_integer(ids.type):
         text = ids.to_pylist()
-        if not all(_spells_integer(name) for name in text):
+        if not all(spells_integer(name) for name in text):
             return np.array(text)
         ids = pa.array([int(name) for name in text])
     numbers = ids.to_numpy(zero_copy_only=False)
     return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
-
-
-def _spells_integer(name: str) -> bool:
-    return re.fullmatch("0|-?[1-9][0-9]{0,17}", name) is not None
 
 
 def _present(nodes: Table, declared: str | None, usual: str) -> str | None:
