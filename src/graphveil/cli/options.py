@@ -200,7 +200,7 @@ def parse_every(text: str) -> float:
     try:
         return int(number) if number == text else float(number)
     except ValueError:
-        raise InvalidInput("checkpointparse_every", text, "must be a number of steps, or of seconds: 60s") from None
+        raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _listed(field: str, text: str) -> list[str]:
