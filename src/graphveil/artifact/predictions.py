@@ -81,7 +81,8 @@ def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts, id_column: st
     Raises:
         InvalidInput: The table cannot be read; the message names the row and the column.
     """
-    from graphveil.graph.io.columns import FORMATS, Table  # Arrow, which a server does without
+    from graphveil.graph.io.columns import Table  # Arrow, which a server does without
+    from graphveil.graph.io.sources import FORMATS
 
     if path.suffix[1:] not in FORMATS:
         raise InvalidInput("new", str(path), f"must end in {' or '.join('.' + ending for ending in FORMATS)}")

@@ -144,7 +144,7 @@ def column_names(naming: Naming, classes: int) -> list[str]:
 def prediction_table(
     naming: Naming, nodes: Sequence[str], guesses: Sequence[str], probabilities: np.ndarray
 ) -> pa.Table:
-    """Predictions as an Arrow table. Ids are integers in it if all of them spell one, as in the tables they are from."""
+    """Predictions as an Arrow table. Ids are integers in it if all of them spell one."""
     import pyarrow as pa  # which a server does without
 
     whole = all(map(spells_integer, nodes)) and all(map(spells_integer, naming.nodes or ()))

@@ -113,7 +113,7 @@ def graph_of_tables(
     nodes: Any, edges: Any, options: Mapping[str, Any], *, directed: bool, seed: int | None, name: str
 ) -> Graph:
     """What `Graph.from_tables` returns."""
-    from graphveil.graph.io.columns import arrow_table
+    from graphveil.graph.io.sources import arrow_table
     from graphveil.graph.io.tables import content_of_tables
 
     content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), table_options(options))
@@ -156,7 +156,7 @@ def write_graph(
 
     The files hold the private graph as it is.
     """
-    from graphveil.graph.io.columns import FORMATS
+    from graphveil.graph.io.sources import FORMATS
     from graphveil.graph.io.tables import write_tables
 
     path = Path(path)

@@ -20,7 +20,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.columns import FORMATS, GAP_WORDS, Table
+from graphveil.graph.io.columns import GAP_WORDS, Table
+from graphveil.graph.io.sources import FORMATS, csv_form
 from graphveil.storage.decoding import decoding
 
 # Bytes of a CSV file that are parsed at a time.
@@ -168,7 +169,7 @@ class LongTable:
             path = Path(name)
             with decoding(path, self._kind), self.folder.opened(name) as file:
                 if self.is_csv:
-                    names = pyarrow.csv.open_csv(file).schema.names
+                    names = pyarrow.csv.open_csv(file, parse_options=csv_form(file)).schema.names
                     schema = pa.schema([(column, pa.large_string()) for column in names])
                 else:
                     known = pyarrow.parquet.ParquetFile(file)
@@ -226,6 +227,7 @@ class LongTable:
         reader = pyarrow.csv.open_csv(
             file,
             read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=_BLOCK),
+            parse_options=csv_form(file),
             convert_options=pyarrow.csv.ConvertOptions(
                 column_types={name: pa.large_string() for name in columns},
                 include_columns=list(columns),

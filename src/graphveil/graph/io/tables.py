@@ -31,10 +31,11 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table, find_table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
+from graphveil.graph.io.sources import find_table
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
