@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -95,6 +95,24 @@ class TableOptions:
         self._check_times()
         self._check_links()
         return replace(self, **{name: value for name, value in _DEFAULTS.items() if getattr(self, name) is None})
+
+    def check_columns(self, nodes: Sequence[str], edges: Sequence[str]) -> None:
+        """Refuse to drop a column that is in neither table, or that is needed. To be asked of `resolved` options."""
+        roles = [field.name for field in fields(self) if field.name.endswith("_column")]
+        for name in self.drop_columns or ():
+            if name not in (*nodes, *edges):
+                why = f"there is no such column; there are {', '.join(dict.fromkeys((*nodes, *edges)))}"
+                raise InvalidInput("drop_columns", name, why)
+            for role in roles:
+                if getattr(self, role) == name:
+                    raise InvalidInput("drop_columns", name, f"is the {role}, which is read")
+
+    def check_in_parts(self) -> None:
+        """Refuse what tables that are read some rows at a time cannot have."""
+        for name in ("node_table", "edge_table", "weight_column", "max_weight", "relation_column"):
+            if getattr(self, name) is not None:
+                why = "tables that are read in parts are nodes.* and edges.*, without weights and relations"
+                raise InvalidInput(name, getattr(self, name), why)
 
     def _check_times(self) -> None:
         """The three options about times belong together."""

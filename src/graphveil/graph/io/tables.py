@@ -226,6 +226,7 @@ def _read_edges(
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
+    options.check_columns(nodes.table.column_names, stream.column_names)
     ids = _node_ids(nodes, options.id_column or "")
     rows, listed = mapped_rows(stream, ids, _repairs(options, symmetrize), mmap)
     return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
@@ -233,6 +234,7 @@ def _read_edges(
 
 def _edges_in_memory(edges: Table, nodes: Table, options: TableOptions) -> tuple[NodeIds, FileContent]:
     ends = _ends(options)
+    options.check_columns(nodes.table.column_names, edges.table.column_names)
     ids = _node_ids(nodes, options.id_column or "")
     edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
     said = _links(edges, options)
