@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.csv
 import pytest
@@ -150,12 +152,24 @@ def test_the_same_tables_from_everywhere() -> None:
 
 
 def test_pandas_and_polars() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"account": ["a", "b"], "label": [0, 1], "v": [1.5, float("nan")]})
     edges = pandas.DataFrame({"source": ["a"], "target": ["b"]})
     for nodes in (frame, frame.set_index("account"), frame.sample(frac=1, random_state=0).sort_values("account")):
         graph = Graph.from_tables(nodes, edges, id_column="account")
         assert graph.features.tolist() == [[1.5, 0], [0, 1]]
+    table = polars.DataFrame({"account": ["a", "b"], "label": [0, 1], "v": [1.5, None]})
+    graph = Graph.from_tables(table, polars.DataFrame({"source": ["a"], "target": ["b"]}), id_column="account")
+    assert graph.features.tolist() == [[1.5, 0], [0, 1]]
+
+
+def test_columns_of_pandas_and_polars_that_are_no_numbers() -> None:
+    day = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2), None]
+    columns = {"id": [1, 2, 3], "town": ["Ulm", None, "Ulm"], "since": day, "ok": [True, None, False]}
+    categories = pandas.DataFrame(columns).astype({"town": "category", "ok": "boolean"})
+    wholes = polars.DataFrame(columns).with_columns(polars.col("town").cast(polars.Categorical))
+    expected = Graph.from_tables(pa.table(columns), {"source": [1], "target": [2]}).features.tolist()
+    for table in (categories, wholes):
+        assert Graph.from_tables(table, {"source": [1], "target": [2]}).features.tolist() == expected
 
 
 def test_nodes_divided_by_time() -> None:

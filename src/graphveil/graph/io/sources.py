@@ -57,20 +57,32 @@ def arrow_table(field: str, value: Any) -> pa.Table:
             nameless = [name for name in table.column_names if name.startswith("__index_level_")]
             return table.drop_columns(nameless)
         if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
-            return pa.table(value)
+            return _without_views(pa.table(value))
         if hasattr(value, "to_arrow"):
-            return pa.table(value.to_arrow())
+            return _without_views(pa.table(value.to_arrow()))
     except (pa.ArrowException, ValueError, TypeError) as error:
         raise InvalidInput(field, type(value).__name__, f"cannot be read as a table: {error}") from None
     why = "must be a pandas, polars or Arrow table, or a dictionary of arrays"
     raise InvalidInput(field, type(value).__name__, why)
 
 
+def _without_views(table: pa.Table) -> pa.Table:
+    """The same table with text in the form that all functions of Arrow understand."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return pa.dictionary(kind.index_type, plain(kind.value_type))
+        return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+    return table.cast(pa.schema([(field.name, plain(field.type)) for field in table.schema]))
+
+
 def _arrow_array(values: Any) -> pa.Array:
     if hasattr(values, "detach"):  # a tensor
         values = values.detach().cpu().numpy()
     if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
-        return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+        array = pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+        return _without_views(pa.table({"": array})).column(0)
     return pa.array(values, from_pandas=True)
 
 
