@@ -99,7 +99,12 @@ def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
 
 def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
     """All of a file. Columns of a CSV file in `text` are text, whatever they look like."""
-    return _read_csv(path, text) if path.suffix == ".csv" else _read_parquet(path)
+    table = _read_csv(path, text) if path.suffix == ".csv" else _read_parquet(path)
+    for field in table.schema if path.suffix == ".csv" else ():
+        if pa.types.is_binary(field.type):
+            why = "is not text in UTF-8; save the table in this encoding"
+            raise InvalidInput(f"{path.name}, column {field.name!r}", "bytes", why)
+    return table
 
 
 def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
