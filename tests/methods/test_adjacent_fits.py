@@ -123,10 +123,12 @@ def with_weights(pair, level, relations, seed, measured=False):
 
     def weighted(graph, own, links):
         raw = np.where(links, one, 0) + (other * 0.2) * (own & ~links)
-        i, j = np.nonzero(np.triu(raw))
-        i, j, raw, kind = (np.concatenate(ends) for ends in ([i, j], [j, i], [raw[i, j]] * 2, [kinds[i, j]] * 2))
+        i, j = np.nonzero(raw if graph.directed else np.triu(raw))
+        raw, kind = raw[i, j], kinds[i, j]
+        if not graph.directed:
+            i, j, raw, kind = (np.concatenate(ends) for ends in ([i, j], [j, i], [raw] * 2, [kind] * 2))
         words = {"edge_weight": raw / (raw.max() / MOST if measured else 1), "max_weight": MOST, "edge_relation": kind}
-        kept = {name: getattr(graph, name) for name in ("num_classes", *MASKS)}
+        kept = {name: getattr(graph, name) for name in ("num_classes", "directed", *MASKS)}
         names = [f"kind {t}" for t in range(relations)]
         return gv.Graph.from_edge_index([i, j], graph.features, graph.labels, relations=names, **words, **kept)
 
@@ -155,6 +157,24 @@ def test_weights_and_relations_move_nothing_by_more(method, level, options, unit
                 moved_at_all = max(moved_at_all, moved / mechanism.sensitivity.worst)
     if options.get("branch") != "features":
         assert moved_at_all > 0.2
+
+
+@pytest.mark.parametrize(("method", "options"), [("auto", {}), ("dpdgc", {}), ("dpdgc", {"table": "readers"})])
+def test_weights_of_directed_graphs(method, options):
+    """Groups of nodes that read the same, and tables of directed graphs."""
+    rows = PART.to_scipy().tocoo()
+    kept = np.random.default_rng(0).random(rows.nnz) < 0.6
+    edges = np.stack(rows.coords)[:, kept]
+    fields = {name: getattr(PART, name) for name in ("num_classes", *MASKS)}
+    part = gv.Graph.from_edge_index(edges, PART.features, PART.labels, directed=True, **fields)
+    make, make_ledger = makers(method, N_K, options)
+    moved_at_all = 0.0
+    for seed in range(2):
+        pair = with_weights(adjacent_graphs(part, N_K, seed), N_K, 1 + seed, seed)
+        for mechanism, moved in moves(make, pair, make_ledger):
+            assert moved <= mechanism.sensitivity.worst * (1 + 1e-9), mechanism.name
+            moved_at_all = max(moved_at_all, moved / mechanism.sensitivity.worst)
+    assert moved_at_all > 0.3
 
 
 @pytest.mark.parametrize(("method", "options"), [("gap", {"max_degree": 8}), ("dpdgc", {"table": "labels"})])
