@@ -13,6 +13,7 @@ from graphveil.graph.io.declared import TableOptions
 
 NODES = "id,label,v,w\n" + "".join(f"{i},{'ab'[i % 2]},{i * 1.5},{'xy'[i % 2]}\n" for i in range(40))
 EDGES = "source,target,amount,kind\n" + "".join(f"{i},{(i + 1) % 40},{i + 1},{'pq'[i % 2]}\n" for i in range(40))
+DATES = "id,label,day\n" + "".join(f"{i},{'ab'[i % 2]},2024-01-{1 + i % 9:02d}\n" for i in range(40))
 RENAMED = {"id": "account", "label": "fraud", "source": "from", "target": "to"}
 WEIGHTS = ["--weight-column", "amount", "--max-weight", 10]
 
@@ -60,6 +61,7 @@ def test_options_and_keys_say_the_same(train, tmp_path):
     assert by_words.returncode == by_keys.returncode == 0, by_words.stderr + by_keys.stderr
     one, other = (json.loads(done.stdout)["certificate"] for done in (by_words, by_keys))
     assert one["plan"]["facts"] == other["plan"]["facts"] if "plan" in one else one == other
+    assert json.loads(by_words.stdout)["unused"] == ["nodes.csv: column 'w'", "edges.csv: column 'kind'"]
     shown = train(**tables).stdout
     assert "unused    nodes.csv: column 'w'" in shown
     assert "unused    edges.csv: column 'kind'" in shown
@@ -114,6 +116,8 @@ def test_tables_that_are_read(train, nodes, edges):
         ({"nodes": NODES + "40,a,1\n"}, [], "Expected 4 columns, got 3"),
         ({"nodes": NODES.replace(",", ";").replace(".", ",")}, [], "write 1.5 and not 1,5"),
         ({"nodes": NODES.replace(",1.5,", ",oops,")}, [], "row 2, column 'v' = 'oops': is not a number"),
+        ({"nodes": DATES + "40,a,oops\n"}, [], "column 'day' = 'oops': is not a time in the form of most"),
+        ({"nodes": DATES + "40,a,2024-01-01 08:00\n"}, [], "column 'day' = '2024-01-01': is not a time in the form"),
         ({"edges": EDGES.replace("\n3,", "\n333,")}, [], "row 4, column 'source' = '333': there is no node"),
         ({"edges": EDGES.replace("\n3,", "\n,")}, [], "row 4, column 'source' = None: an id is missing"),
         ({"edges": EDGES + "5,5,1,p\n"}, [], "row 41, column 'source' = '5': this edge leads back"),

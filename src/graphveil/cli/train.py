@@ -245,6 +245,7 @@ def _train(
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         **({} if account is None else {"ledger": figures_of(account)}),
+        **({} if data.counts is None else {"unused": list(data.counts.unused)}),
         "certificate": certificate.to_dict(),
     }
     if out is not None:

@@ -162,6 +162,22 @@ def test_pandas_and_polars() -> None:
     assert graph.features.tolist() == [[1.5, 0], [0, 1]]
 
 
+def test_times_that_are_text_in_memory_are_times_as_in_a_file(tmp_path: Path) -> None:
+    nodes: dict[str, Any] = LABELS | {
+        "day": ["2024-01-31", None, "2020-01-01", "2021-05-05"],
+        "time": ["2024-01-31 08:00:00", "2024-02-01T09:30:00", None, "2020-01-01 00:00:00"],
+        "word": ["2024-01-31", "soon", "2024-01-31", "soon"],
+    }
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    pa.csv.write_csv(pa.table(EDGES), tmp_path / "edges.csv")
+    from_file, from_memory = read_graph(tmp_path), Graph.from_tables(pandas.DataFrame(nodes), EDGES)
+    assert from_memory.counts is not None
+    assert [column.kind for column in from_memory.counts.columns] == ["date", "timestamp", "categorical"]
+    assert torch.equal(from_file.features_torch(), from_memory.features_torch())
+    named = Graph.from_tables(nodes | {"label": nodes["day"]}, EDGES, id_column="id")
+    assert named.class_names == ("2020-01-01", "2021-05-05", "2024-01-31")
+
+
 def test_columns_of_pandas_and_polars_that_are_no_numbers() -> None:
     day = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2), None]
     columns = {"id": [1, 2, 3], "town": ["Ulm", None, "Ulm"], "since": day, "ok": [True, None, False]}

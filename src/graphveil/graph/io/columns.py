@@ -26,6 +26,7 @@ DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--
 NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 # A number as many countries write it, which is no number here.
 _DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
+_TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # The cells of a CSV column of true and false, which is numeric.
 TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
 # Words for a missing value, which may stand among the numbers of a CSV column.
@@ -176,9 +177,7 @@ class Table:
     def found_categories(self, column: str, limit: int) -> tuple[str, ...]:
         """The values of a text column, sorted; an error if there are too many to be categories."""
         values = sorted(value for value in self._encode(column)[1])
-        amounts = [value for value in values if re.match(_DECIMAL_COMMA, value)]
-        if 2 * len(amounts) > len(values):
-            raise self.error(f"column {column!r}", amounts[0], "decimals have a point here: write 1.5 and not 1,5")
+        self._check_no_numbers(column, values)
         advice = f"drop the column (drop_columns, --drop-columns {column}), or declare its categories"
         if len(values) > limit:
             why = f"distinct values, more than max_categories = {limit}; {advice}"
@@ -187,6 +186,16 @@ class Table:
             why = f"distinct values in {len(self)} rows, as names or free text have; {advice}"
             raise self.error(f"column {column!r}", len(values), why)
         return tuple(values)
+
+    def _check_no_numbers(self, column: str, values: Sequence[str]) -> None:
+        """Refuse text of which most is numbers or times in a form that is not read."""
+        amounts = [value for value in values if re.match(_DECIMAL_COMMA, value)]
+        if 2 * len(amounts) > len(values):
+            raise self.error(f"column {column!r}", amounts[0], "decimals have a point here: write 1.5 and not 1,5")
+        others = [value for value in values if not re.match(_TIME, value)]
+        if 2 * len(others) < len(values):
+            why = "is not a time in the form of most of this column; declare the column's categories if it is text"
+            raise self.error(f"column {column!r}", (others or values)[0], why)
 
     def codes(self, column: str, categories: Sequence[str]) -> np.ndarray:
         """A text column as positions in its categories, -1 where a value is missing."""

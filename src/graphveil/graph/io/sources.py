@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -84,6 +85,22 @@ def _arrow_array(values: Any) -> pa.Array:
         array = pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
         return _without_views(pa.table({"": array})).column(0)
     return pa.array(values, from_pandas=True)
+
+
+def with_times(table: pa.Table, others: Collection[str | None]) -> pa.Table:
+    """A table in memory whose columns of times that are written as text are times, as they are in a CSV file.
+
+    A column is one of times if all of its values are: 2024-01-31, or 2024-01-31 08:00:00. `others` stay as they are.
+    """
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if name in others or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            continue
+        for kind in (pa.date32(), pa.timestamp("s"), pa.timestamp("ns")):
+            with suppress(pa.ArrowException):
+                if column.null_count < len(column):
+                    table = table.set_column(place, name, column.cast(kind))
+                    break
+    return table
 
 
 def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:

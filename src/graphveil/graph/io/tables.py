@@ -35,7 +35,7 @@ from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
-from graphveil.graph.io.sources import find_table
+from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
@@ -106,7 +106,9 @@ def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions) -
     """What `read_tables` returns, of tables in memory."""
     declared = Declared(options.resolved())
     options = declared.options
-    table = Table.part(Path("nodes"), nodes, 0)
+    label, split = options.label_column or "label", options.split_column or "split"
+    named = (options.id_column, label, split, *(options.categories or ()))
+    table = Table.part(Path("nodes"), with_times(nodes, named), 0)
     table.check_columns([options.id_column or ""])
     links = Table.part(Path("edges"), edges, 0)
     links.check_columns(_ends(options))
