@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphveil.cli.options import AsJson, about_tables
+from graphveil.cli.options import AsJson, about_tables, seen_from_here
 
 
 @about_tables
@@ -28,7 +28,7 @@ def init(
     from graphveil.graph.io import table_options
     from graphveil.graph.io.draft import write_draft
 
-    draft = write_draft(nodes, table_options(tables))
+    draft = write_draft(nodes, table_options(seen_from_here(tables)))
     if as_json:
         look = [{"line": line, "key": key, "why": why} for line, key, why in draft.look]
         typer.echo(json.dumps({"path": str(draft.path), "look": look}, indent=2))

@@ -123,8 +123,9 @@ def parse_tables(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("classes", "relations", "feature_columns", "drop_columns"):
         if tables[name] is not None:
             tables[name] = _listed(name, tables[name])
-    if tables["edge_table"] is not None:
-        tables["edge_table"] = _edge_table(tables["edge_table"])
+    if (tables["edge_table"] or "").isdecimal():
+        why = "must be a table of edges; a bound on their number is --public-edges"
+        raise InvalidInput("edges", tables["edge_table"], why)
     tables["categories"] = _by_column("categories", tables["categories"], "A,B,C")
     tables["ranges"] = _by_column("ranges", tables["ranges"], "LEAST,LARGEST")
     constants = _by_column("missing", tables["missing"], "VALUE")
@@ -143,11 +144,12 @@ def _by_column(field: str, words: list[str] | None, form: str) -> dict[str, list
     return by_column or None
 
 
-def _edge_table(word: str) -> str:
-    """The table of edges as seen from here; a name that is not here is looked for beside the nodes."""
-    if word.isdecimal():
-        raise InvalidInput("edges", word, "must be a table of edges; a bound on their number is --public-edges")
-    return str(Path(word).resolve()) if Path(word).is_file() else word
+def seen_from_here(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said about tables. The table of edges is looked for here, and else beside the nodes."""
+    given = {name: value for name, value in tables.items() if value is not None}
+    if "edge_table" in given and Path(given["edge_table"]).is_file():
+        given["edge_table"] = str(Path(given["edge_table"]).resolve())
+    return given
 
 
 def default_method(table: str | None) -> str:
@@ -238,7 +240,7 @@ def load_graph(
     from graphveil.graph.io import is_path
 
     path = Path(name)
-    given = {field: value for field, value in (tables or {}).items() if value is not None}
+    given = seen_from_here(tables or {})
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):

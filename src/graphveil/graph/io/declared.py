@@ -107,13 +107,6 @@ class TableOptions:
                 if getattr(self, role) == name:
                     raise InvalidInput("drop_columns", name, f"is the {role}, which is read")
 
-    def check_in_parts(self) -> None:
-        """Refuse what tables that are read some rows at a time cannot have."""
-        for name in ("node_table", "edge_table", "weight_column", "max_weight", "relation_column"):
-            if getattr(self, name) is not None:
-                why = "tables that are read in parts are nodes.* and edges.*, without weights and relations"
-                raise InvalidInput(name, getattr(self, name), why)
-
     def _check_times(self) -> None:
         """The three options about times belong together."""
         if self.time_column is None:
