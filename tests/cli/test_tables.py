@@ -195,7 +195,7 @@ def test_options_about_tables_belong_to_tables(run, tmp_path, command):
 
 
 def test_long_tables_have_no_weights_and_may_have_other_names(run, train, tmp_path):
-    train()
+    train(nodes=NODES.replace(",", ";"))
     done = run("shard", tmp_path, tmp_path / "parts", "--memory", "4GiB", *WEIGHTS)
     assert done.returncode == 2
     assert "max_weight = 10.0: weights and relations cannot be divided yet" in done.stderr
