@@ -139,7 +139,7 @@ def test_declarations_that_are_none(tmp_path, words, message):
 
 def test_declarations_belong_to_tables():
     done = call("train", "csbm", "--classes", "a,b")
-    assert "classes = ['a', 'b']: belongs to folders of tables" in str(done.exception)
+    assert "classes = ['a', 'b']: belongs to tables" in str(done.exception)
 
 
 def test_predictions_name_people_and_classes(tmp_path):

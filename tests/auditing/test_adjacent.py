@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent import adjacent_graphs, small_part, with_links
 from graphveil.errors import InvalidInput
 from support.audits import GRAPH
 
@@ -85,3 +85,37 @@ def test_a_part_has_few_nodes_and_few_links():
 def test_where_nothing_is_protected_no_graphs_are_adjacent():
     with pytest.raises(InvalidInput, match="level"):
         adjacent_graphs(GRAPH, gv.Public(), seed=0)
+
+
+@pytest.mark.parametrize("relations", [None, ["a", "b"]])
+def test_weights_and_relations_stay_where_links_do(relations):
+    edges = np.array([[0, 1, 2, 4], [1, 2, 3, 5]])
+    words = {"edge_weight": [2.0, 5.0, 10.0, 1.0], "max_weight": 8.0, "y": [0, 1] * 3, "x": np.eye(6)}
+    if relations is not None:
+        words |= {"relations": relations, "edge_relation": ["a", "b", "b", "a"]}
+    graph = gv.Graph.from_edge_index(edges, symmetrize=True, **words)
+    links = {(0, 1): 0.25, (2, 3): 1.0, (0, 4): 1.0}  # one is gone, one is new
+    source, target = np.array([*links, *(pair[::-1] for pair in links)]).T
+    made = with_links(graph, source, target)
+    expected = np.zeros((6, 6))
+    for (i, j), weight in links.items():
+        expected[i, j] = expected[j, i] = weight
+    assert made.reads("out").toarray().tolist() == expected.tolist()
+    if relations is not None:
+        one, other = (matrix.toarray() for matrix in made.relations.matrices())
+        assert (one[0, 1], one[0, 4], other[2, 3], other[0, 4]) == (0.25, 1, 1, 0)
+
+
+def test_a_graph_with_weights_is_audited():
+    rng = np.random.default_rng(0)
+    part = GRAPH.to_scipy().tocoo()
+    upper = part.coords[0] < part.coords[1]
+    edges, count = np.stack(part.coords)[:, upper], int(upper.sum())
+    words = {"edge_weight": rng.uniform(0, 3, count), "max_weight": 2.0, "relations": ["a", "b"]}
+    words |= {"edge_relation": rng.integers(2, size=count), "symmetrize": True, "num_classes": GRAPH.num_classes}
+    graph = gv.Graph.from_edge_index(edges, GRAPH.features, GRAPH.labels, **words).with_split(0)
+    for level in (gv.KNeighbor(2), gv.Node(9), gv.Edge("undirected")):
+        pair = adjacent_graphs(small_part(graph, 40, 0, most_links=6), level, 0)
+        A, B = (g.reads("out", by_relation=True).toarray() for g in (pair.before, pair.after))
+        assert (A != B).any(), "the pair differs in its links"
+        assert len(np.unique(A)) > 3, "weights are still there"

@@ -177,3 +177,19 @@ def test_nothing_is_written_into_the_run_or_over_a_file(saved, tmp_path):
     assert "exists already" in error(saved, "--all", "--out", tmp_path / "p.csv")
     assert "is not a folder" in error(tmp_path / "nowhere", "--all")
     assert "manifest.json" in error(tmp_path, "--all")
+
+
+def test_new_nodes_and_the_graph_of_tables_with_other_names(tmp_path):
+    """A model that needs its graph reads it from the tables again, and new nodes have the same column of ids."""
+    rows = "".join(f"a{i};{'xy'[i % 2]};{i / 3}\n" for i in range(60))
+    (tmp_path / "people.csv").write_text(f"who;side;v\n{rows}")
+    (tmp_path / "links.csv").write_text("source,target\n" + "".join(f"a{i},a{(i + 7) % 60}\n" for i in range(60)))
+    words = ["--edges", str(tmp_path / "links.csv"), "--id-column", "who", "--label-column", "side"]
+    fit = ["train", tmp_path / "people.csv", *words, "--method", "gap", "--max-degree", 9, "--steps", 1]
+    fit += ["--reserve-readers", 2]
+    assert RUNNER.invoke(app, [*map(str, fit), "--out", str(tmp_path / "run")]).exit_code == 0
+    (tmp_path / "new.csv").write_text("who,neighbors,v\nnew,a1 a2,3.5\n")
+    asked = (tmp_path / "run", "--new", tmp_path / "new.csv", "--graph", tmp_path / "people.csv", *words)
+    assert [row["node"] for row in rows_of(call(*asked))] == ["new"]
+    assert "belongs to --graph" in error(tmp_path / "run", "--new", tmp_path / "new.csv", "--label-column", "side")
+    assert "label_column = 'side': belongs to --new" in error(tmp_path / "run", "--all", "--label-column", "side")

@@ -310,3 +310,15 @@ def test_tables_in_memory_have_weights_and_relations():
     options = {"weight_column": "amount", "max_weight": 10, "relation_column": "kind", "relations": ["y", "x"]}
     graph = Graph.from_tables({"id": [0, 1, 2]}, edges, directed=True, **options)
     assert dense(graph, by_relation=True).tolist() == [[0] * 3, [0, 0, 1], [0] * 3, [0, 0.5, 0], [0] * 3, [0] * 3]
+
+
+def test_an_emptied_node_loses_its_links_of_all_relations():
+    graph = weighted()
+    emptied = graph.emptied(0)
+    expected = dense(graph, by_relation=True)
+    expected[:: graph.num_nodes] = 0
+    expected[:, 0] = 0
+    assert dense(emptied, by_relation=True).tolist() == expected.tolist()
+    assert dense(graph.emptied(0, keep_links=True)).tolist() == dense(graph).tolist()
+    plain = graph.replace(relations=None).emptied(0)
+    assert dense(plain)[0].tolist() == [0] * graph.num_nodes

@@ -7,6 +7,7 @@ through the whole code of a method, so it also shows that an emptied node is wha
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 
@@ -16,6 +17,8 @@ from graphveil.auditing.canaries import hides_own_row
 from graphveil.auditing.mistakes import UnboundedLayers
 from graphveil.auditing.recording import ledger_on_branch, recorded_fit, replayed_fit
 from graphveil.execution import Ledger
+from graphveil.graph.splits import MASKS
+from graphveil.privacy.levels import is_zero_out
 from graphveil.privacy.mechanisms import Responses
 from support.audits import GRAPH, maker
 
@@ -109,3 +112,99 @@ def test_an_emptied_node_does_not_stop_a_fit():
     for method, level, options in CASES:
         make, make_ledger = makers(method, replace(level, unit="zero-out"), options)
         assert make().execute(graph, None, make_ledger).certificate_.epsilon <= 8.0
+
+
+MOST = 10.0
+READING = [case for case in CASES if case[0] != "mlp"] + [
+    ("dpdgc", gv.KNeighbor(2), {"table": "readers"}),
+    ("dpdgc", gv.KNeighbor(1, attributes=False), {}),
+    ("gap", gv.Edge("undirected"), {}),
+    ("progap", gv.Edge("undirected"), {}),
+    ("dpdgc", gv.Edge("undirected"), {"table": "neighbors"}),
+]
+
+
+def with_weights(pair, level, relations, seed, measured=False):
+    """The pair with raw weights of up to three times the declared maximum, and with several relations.
+
+    A link that one of the two graphs does not have may stay there with another weight. `measured` divides by the
+    largest weight of each graph, which nobody declared: the broken twin.
+    """
+    rng = np.random.default_rng(seed)
+    nodes = pair.before.num_nodes
+    one, other = (MOST * rng.choice([0.05, 0.5, 1.0, 3.0], size=(nodes, nodes)) for _ in range(2))
+    kinds = rng.integers(relations, size=(nodes, nodes))
+    linked = [graph.to_scipy().toarray() > 0 for graph in (pair.before, pair.after)]
+    if measured:
+        one = np.where(linked[0] != linked[1], 30 * MOST, one)
+    stays = rng.random((nodes, nodes)) < (0 if isinstance(level, gv.Node) or is_zero_out(level) else 0.5)
+
+    def weighted(graph, own, links):
+        raw = np.where(links, one, 0) + (other * 0.2) * (own & ~links)
+        i, j = np.nonzero(raw if graph.directed else np.triu(raw))
+        raw, kind = raw[i, j], kinds[i, j]
+        if not graph.directed:
+            i, j, raw, kind = (np.concatenate(ends) for ends in ([i, j], [j, i], [raw] * 2, [kind] * 2))
+        words = {"edge_weight": raw / (raw.max() / MOST if measured else 1), "max_weight": MOST, "edge_relation": kind}
+        kept = {name: getattr(graph, name) for name in ("num_classes", "directed", *MASKS)}
+        names = [f"kind {t}" for t in range(relations)]
+        return gv.Graph.from_edge_index([i, j], graph.features, graph.labels, relations=names, **words, **kept)
+
+    changed = (linked[0] != linked[1]) & stays
+    after = weighted(pair.after, changed, linked[1])
+    if is_zero_out(level) and level.attributes:
+        return replace(pair, before=after.emptied(pair.own), after=after)
+    return replace(pair, before=weighted(pair.before, changed, linked[0]), after=after)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["replace", "zero-out"])
+@pytest.mark.parametrize(("method", "level", "options"), READING, ids=str)
+def test_weights_and_relations_move_nothing_by_more(method, level, options, unit):
+    """docs/theory.md, section 2.7: the same sensitivities, for every method that reads weights."""
+    if isinstance(level, gv.Edge) and unit == "zero-out":
+        pytest.skip("an edge has no other unit")
+    level = level if isinstance(level, gv.Edge) else replace(level, unit=unit)
+    make, make_ledger = makers(method, level, options)
+    moved_at_all = 0.0
+    for seed in range(2):
+        pair = with_weights(adjacent_graphs(PART, level, seed), level, 1 + seed, seed)
+        for mechanism, moved in moves(make, pair, make_ledger):
+            assert moved <= mechanism.sensitivity.worst * (1 + 1e-9), mechanism.name
+            if mechanism.role in ("release", "aggregation", "table", "statistics", "embedding", "gradient"):
+                moved_at_all = max(moved_at_all, moved / mechanism.sensitivity.worst)
+    if options.get("branch") != "features":
+        assert moved_at_all > 0.2
+
+
+@pytest.mark.parametrize(("method", "options"), [("auto", {}), ("dpdgc", {}), ("dpdgc", {"table": "readers"})])
+def test_weights_of_directed_graphs(method, options):
+    """Groups of nodes that read the same, and tables of directed graphs."""
+    rows = PART.to_scipy().tocoo()
+    kept = np.random.default_rng(0).random(rows.nnz) < 0.6
+    edges = np.stack(rows.coords)[:, kept]
+    fields = {name: getattr(PART, name) for name in ("num_classes", *MASKS)}
+    part = gv.Graph.from_edge_index(edges, PART.features, PART.labels, directed=True, **fields)
+    make, make_ledger = makers(method, N_K, options)
+    moved_at_all = 0.0
+    for seed in range(2):
+        pair = with_weights(adjacent_graphs(part, N_K, seed), N_K, 1 + seed, seed)
+        for mechanism, moved in moves(make, pair, make_ledger):
+            assert moved <= mechanism.sensitivity.worst * (1 + 1e-9), mechanism.name
+            moved_at_all = max(moved_at_all, moved / mechanism.sensitivity.worst)
+    assert moved_at_all > 0.3
+
+
+@pytest.mark.parametrize(("method", "options"), [("gap", {"max_degree": 8}), ("dpdgc", {"table": "labels"})])
+def test_a_maximum_that_was_measured_is_caught(method, options):
+    """One heavier link changes the weights of all others, and with them rows that have nothing to do with it."""
+    level = gv.KNeighbor(1, attributes=False)
+    make, make_ledger = makers(method, level, options)
+    worst = 0.0
+    for seed in range(4):
+        pair = adjacent_graphs(PART, level, seed)
+        heavier = with_weights(pair, level, 1, seed, measured=True)
+        for mechanism, moved in moves(make, heavier, make_ledger):
+            if mechanism.role in ("release", "aggregation"):
+                worst = max(worst, moved / mechanism.sensitivity.worst)
+    assert worst > 1.2

@@ -296,3 +296,49 @@ def test_steps_of_tables_leave_room_for_weights():
         facts = PublicFacts(nodes, 2, 1, 2, max_weight=1.0)
         step = sensitivity.table_step(1.0, facts.terms)
         assert nodes * 1.0 / (step * 2.0**-WEIGHT_BITS) <= 2.0**52
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=name)
+def test_the_sum_of_relations_moves_as_one_graph_does(level):
+    """What methods read that do not tell relations apart: the sum, cut at 1."""
+    rng, largest = np.random.default_rng(3), 0.0
+    bound = sensitivity.product_rows(level, 1.0, 8)
+    for _ in range(150):
+        before, after, r = adjacent(level, 8, 3, rng)
+        W = table(8, 1, aligned=True)
+        one, other = (EXACT.product(CsrRows(graph_of(weights).reads("out")), W).numpy() for weights in (before, after))
+        largest = max(largest, np.linalg.norm(other - one if r is None else np.delete(other - one, r, axis=0)))
+    assert 0.5 * bound < largest <= bound * (1 + 1e-12)
+
+
+def test_a_sum_that_is_not_cut_is_caught():
+    """Node level: D readers in each of three relations would be three times as much in one sum."""
+    level, rng, largest = Node(2), np.random.default_rng(3), 0.0
+    for _ in range(150):
+        weights = np.zeros((3, 8, 8))
+        weights[:, rng.choice(np.arange(1, 8), 2, replace=False), 0] = MOST
+        parts = on_lattice(weights, MOST).sum(0)
+        assert column_sums(graph_of(weights).reads("out"), 2).max() <= level.max_degree
+        largest = max(largest, np.linalg.norm(parts[1:] @ table(8, 1, aligned=True).numpy()))
+    assert largest > 1.2 * sensitivity.product_rows(level, 1.0, 8)
+
+
+def test_one_changed_entry_of_a_clipped_row():
+    """(a') and (c') of section 5.3: p^2 + 2 q^2 <= 1 and 2 tau q <= 1, and neither is loose."""
+    rng = np.random.default_rng(0)
+    tau, d = rng.exponential(2, 400_000), rng.exponential(2, 400_000)
+    low, high = np.sort(
+        rng.choice([0, 1, 2], (2, 400_000), p=[0.3, 0.3, 0.4]).clip(max=1) * rng.random((2, 400_000)), 0
+    )
+    high = np.where(rng.random(400_000) < 0.5, 1.0, high)
+
+    def clipped(a):
+        scale = np.minimum(1, tau / np.maximum(np.hypot(a, d), 1e-12))
+        return a * scale, d * scale
+
+    (p_before, q_before), (p_after, q_after) = clipped(low), clipped(high)
+    p, q = p_after - p_before, q_before - q_after
+    assert p.min() >= -1e-12
+    assert q.min() >= -1e-12
+    assert 0.999 < (p**2 + 2 * q**2).max() <= 1 + 1e-12
+    assert 0.9 < (2 * tau * q).max() <= 1 + 1e-12

@@ -1,8 +1,4 @@
-"""Predictions: as a table, for new nodes in a file, and the journal of answers that new nodes were given.
-
-A table has one row for each node: the columns are `node`, `prediction`, and `p(NAME)` for each class, so that no name
-of a class is taken for another column. Every table of predictions that graphveil writes has this form.
-"""
+"""Predictions: as lines of CSV, for new nodes in a file, and the journal of answers that new nodes were given."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from graphveil.artifact.contents import JOURNAL, read_manifest, write_manifest
 from graphveil.errors import InvalidInput
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods.answers import Answer, Answers
-from graphveil.methods.naming import Naming
+from graphveil.methods.naming import Naming, column_names
 from graphveil.privacy.plan import PublicFacts
 from graphveil.storage.decoding import check_declared, decoding
 from graphveil.storage.files import append, locked
@@ -33,16 +29,6 @@ if TYPE_CHECKING:
 
 # Columns of a table of new nodes.
 ID, NEIGHBORS = "id", "neighbors"
-
-
-def column_names(naming: Naming, classes: int) -> list[str]:
-    """The header of a table of predictions.
-
-    Example:
-        >>> column_names(Naming(classes=("north", "node")), 2)
-        ['node', 'prediction', 'p(north)', 'p(node)']
-    """
-    return ["node", "prediction", *(f"p({naming.class_name(number)})" for number in range(classes))]
 
 
 def best_classes(naming: Naming, probabilities: np.ndarray) -> list[str]:
@@ -76,17 +62,18 @@ class NewNodes:
     neighbors: list[list[int]]
 
 
-def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts) -> NewNodes:
+def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts, id_column: str = ID) -> NewNodes:
     """Read new nodes from a table.
 
-    Columns: `id`; `neighbors`, names of nodes of the training graph, separated by spaces (in Parquet also as a list);
-    and features. If the training graph came from tables, features are taken by their column names, and text is turned
-    into the categories that were known then; otherwise all other columns are features, in their order.
+    Columns: `id`, or `id_column`; `neighbors`, names of nodes of the training graph, separated by spaces (in Parquet
+    also as a list); and features. If the training graph came from tables, features are taken by their column names, and
+    text is turned into the categories that were known then; otherwise all other columns are features, in their order.
 
     Args:
         path: A CSV or Parquet file.
         naming: Names of the training graph's nodes and columns.
         facts: Public facts about the training graph.
+        id_column: The column of ids.
 
     Returns:
         The arguments of `predict_new`.
@@ -94,16 +81,17 @@ def read_new_nodes(path: Path, naming: Naming, facts: PublicFacts) -> NewNodes:
     Raises:
         InvalidInput: The table cannot be read; the message names the row and the column.
     """
-    from graphveil.graph.io.columns import FORMATS, Table  # Arrow, which a server does without
+    from graphveil.graph.io.columns import Table  # Arrow, which a server does without
+    from graphveil.graph.io.sources import FORMATS
 
     if path.suffix[1:] not in FORMATS:
         raise InvalidInput("new", str(path), f"must end in {' or '.join('.' + ending for ending in FORMATS)}")
     if not path.is_file():
         raise InvalidInput("new", str(path), "there is no such file")
-    table = Table(path, [ID, NEIGHBORS], text=[column.name for column in naming.columns if column.categories])
+    table = Table(path, [id_column, NEIGHBORS], text=[column.name for column in naming.columns if column.categories])
     return NewNodes(
-        ids=[str(name) for name in table.ids(ID).to_pylist()],
-        features=_features(table, naming.columns, facts.features),
+        ids=[str(name) for name in table.ids(id_column).to_pylist()],
+        features=_features(table, naming.columns, facts.features, (id_column, NEIGHBORS)),
         neighbors=[naming.places(NEIGHBORS, names, facts.nodes) for names in _neighbors(table)],
     )
 
@@ -121,14 +109,14 @@ def _neighbors(table: Table) -> list[list[str]]:
     return neighbors
 
 
-def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int) -> np.ndarray:
+def _features(table: Table, columns: tuple[FeatureColumn, ...], width: int, others: tuple[str, ...]) -> np.ndarray:
     from graphveil.graph.io.features import encoded
 
-    given = [name for name in table.table.column_names if name not in (ID, NEIGHBORS)]
+    given = [name for name in table.table.column_names if name not in others]
     if not columns:
         columns = tuple(FeatureColumn(name, "numeric") for name in given)
         if len(columns) != width:
-            raise table.error("columns", len(columns), f"must be {width} features beside {ID} and {NEIGHBORS}")
+            raise table.error("columns", len(columns), f"must be {width} features beside {' and '.join(others)}")
     for name in given:
         if name not in {column.name for column in columns}:
             raise table.error("columns", name, "is no feature of this model")

@@ -10,6 +10,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
+from graphveil.graph.links import Relations, stack
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes, with_unit
 
 # The length of the replaced node's features, in multiples of the mean: its gradient is then always clipped.
@@ -141,9 +142,21 @@ def _neighborhoods(
 
 
 def with_links(graph: Graph, source: np.ndarray, target: np.ndarray) -> Graph:
-    """The same nodes with these stored entries of A."""
-    links = sp.csr_array((np.ones(len(source), dtype=np.float32), (source, target)), shape=(graph.num_nodes,) * 2)
-    return graph.replace(indptr=links.indptr, indices=links.indices, counts=None)
+    """The same nodes with these stored entries of A.
+
+    Entries that were there keep their weights and relations; others count fully, in the first relation.
+    """
+    wanted = sp.csr_array((np.ones(len(source), dtype=np.float32), (source, target)), shape=(graph.num_nodes,) * 2)
+    kept = sp.csr_array(graph.to_scipy().multiply(wanted))
+    fresh = sp.csr_array(wanted - kept.astype(bool).astype(np.float32))
+    fresh.eliminate_zeros()
+    links, relations = sp.csr_array(kept + fresh), graph.relations
+    links.sort_indices()
+    if relations is not None:
+        first, *others = (sp.csr_array(matrix.multiply(wanted)) for matrix in relations.matrices())
+        relations = Relations(relations.names, stack([first + fresh, *others]))
+    weights = None if graph.weights is None else links.data
+    return graph.replace(indptr=links.indptr, indices=links.indices, weights=weights, relations=relations, counts=None)
 
 
 def _with_attributes(graph: Graph, own: int, sign: float) -> Graph:

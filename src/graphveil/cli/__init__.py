@@ -14,6 +14,7 @@ from graphveil import __version__
 from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
+from graphveil.cli.init import init
 from graphveil.cli.ledger import ledger
 from graphveil.cli.plan import plan
 from graphveil.cli.predict import predict
@@ -31,7 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets):
+for command in (train, init, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets):
     app.command()(command)
 
 

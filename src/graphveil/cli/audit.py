@@ -15,12 +15,14 @@ from graphveil.cli.options import (
     Attributes,
     BatchSize,
     Delta,
+    Directed,
     K,
     MaxDegree,
     Root,
     Steps,
     TableW,
     Unit,
+    about_tables,
     chosen_level,
     load_graph,
     parse_delta,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 _BUILT_IN_DEGREE = 25
 
 
+@about_tables
 def audit(
     graph: Annotated[str | None, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM.")] = None,
     method: Annotated[str | None, typer.Option(help=f"{METHOD_NAMES}; default dpdgc, or the twin's.")] = None,
@@ -72,6 +75,9 @@ def audit(
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.txt and the picture.")] = None,
     as_json: AsJson = False,
+    *,
+    directed: Directed = None,
+    tables: dict[str, Any],
 ) -> None:
     """Try to break a method's guarantee, and print a lower bound on epsilon beside the claim.
 
@@ -92,7 +98,8 @@ def audit(
     if twin is not None and twin not in TWINS:
         raise InvalidInput("twin", twin, f"must be one of {', '.join(TWINS)}")
     method = method or (TWINS[twin].method if twin else "dpdgc")
-    data = None if graph is None else load_graph(graph, root, 0)
+    said = any(value is not None for value in (directed, *tables.values()))
+    data = load_graph(graph or "csbm", root, 0, directed, tables=tables) if graph or said else None
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size}
     if level != "node":
         options["max_degree"] = max_degree

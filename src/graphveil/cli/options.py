@@ -6,8 +6,11 @@ Nothing here imports NumPy or PyTorch at the top: `graphveil --help` loads this 
 from __future__ import annotations
 
 import csv
+import inspect
+from collections.abc import Callable, Mapping
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -17,6 +20,7 @@ from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph
+    from graphveil.privacy.budget import BudgetLedger
 
 METHOD_NAMES = ", ".join(METHODS)
 
@@ -29,9 +33,6 @@ MaxDegree = Annotated[int | None, typer.Option(help="Promise: nobody is read by 
 Unit = Annotated[str | None, typer.Option(help="undirected or directed (edge); replace or zero-out (others).")]
 Attributes = Annotated[bool, typer.Option(help="Features and labels are private.")]
 Delta = Annotated[str, typer.Option(help="A number, or auto: by the number of protected units.")]
-PublicEdges = Annotated[
-    int | None, typer.Option("--public-edges", "--edges", help="A declared bound on the number of stored edges.")
-]
 Shares = Annotated[list[str] | None, typer.Option("--share", help="NAME=PART: a mechanism's part of mu^2.")]
 TableW = Annotated[
     str | None,
@@ -45,13 +46,6 @@ SplitSeed = Annotated[int, typer.Option(help="Seed of the random split.")]
 Directed = Annotated[
     bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
 ]
-Classes = Annotated[
-    str | None, typer.Option(help="All classes in order, with commas between, for tables that do not say.")
-]
-Categories = Annotated[
-    list[str] | None, typer.Option(help="COLUMN=A,B,C: all categories of a text column; repeat for others.")
-]
-
 Positive = Annotated[
     str | None, typer.Option(help="The class of interest, such as fraud; of two classes, by default the rarer.")
 ]
@@ -69,6 +63,95 @@ LedgerLimit = Annotated[
 RunPath = Annotated[Path, typer.Argument(help="A folder that `train --out` or `model.save` wrote.")]
 Nodes = Annotated[str | None, typer.Option(help="Nodes with commas between, or a file of them.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_Name = str | None
+_Flag = bool | None
+_Several = list[str] | None
+# What can be said about tables, by the name of an argument of `read_graph` (graph.io.declared.TableOptions).
+_ABOUT_TABLES: dict[str, Any] = {
+    "edge_table": Annotated[_Name, typer.Option("--edges", help="Table of edges; else edges.csv beside the nodes.")],
+    "id_column": Annotated[_Name, typer.Option(help="Column of the nodes' ids (default id).")],
+    "label_column": Annotated[_Name, typer.Option(help="Column of the classes (default label).")],
+    "split_column": Annotated[_Name, typer.Option(help="Column of train, val and test (default split).")],
+    "source_column": Annotated[_Name, typer.Option(help="Of the edges: where one begins (default source).")],
+    "target_column": Annotated[_Name, typer.Option(help="Of the edges: where it ends (default target).")],
+    "feature_columns": Annotated[_Name, typer.Option(help="A,B: the columns that are features; else all others.")],
+    "drop_columns": Annotated[_Name, typer.Option(help="A,B: columns that are not read.")],
+    "classes": Annotated[_Name, typer.Option(help="All classes in order, with commas between.")],
+    "categories": Annotated[_Several, typer.Option(help="COLUMN=A,B,C: all values of a text column; may be repeated.")],
+    "ranges": Annotated[
+        _Several, typer.Option("--range", help="COLUMN=LEAST,LARGEST: of numbers or times; may be repeated.")
+    ],
+    "missing": Annotated[_Several, typer.Option(help="COLUMN=VALUE: what a missing value counts as; may be repeated.")],
+    "scaling": Annotated[_Name, typer.Option(help="auto: the fit scales numbers without a range; none: as they are.")],
+    "max_categories": Annotated[int | None, typer.Option(help="Text with more values is refused (default 1000).")],
+    "drop_self_loops": Annotated[
+        _Flag, typer.Option("--drop-self-loops/--keep-self-loops", help="Leave out edges from a node to itself.")
+    ],
+    "merge_duplicates": Annotated[
+        _Flag, typer.Option("--merge-duplicates/--keep-duplicates", help="Make one of edges that are listed again.")
+    ],
+    "weight_column": Annotated[_Name, typer.Option(help="Of the edges: how much a link counts; needs --max-weight.")],
+    "max_weight": Annotated[float | None, typer.Option(help="From this weight on a link counts fully. It is public.")],
+    "relation_column": Annotated[_Name, typer.Option(help="Of the edges: the relation; needs --relations.")],
+    "relations": Annotated[_Name, typer.Option(help="A,B: the names of all relations. They are public.")],
+    "time_column": Annotated[_Name, typer.Option(help="Divides the nodes by time; needs --train-before.")],
+    "train_before": Annotated[_Name, typer.Option(help="Nodes before this date, time or number are for training.")],
+    "test_after": Annotated[_Name, typer.Option(help="Nodes from here on are for the test; those between for val.")],
+}
+
+
+def about_tables(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command all options about tables. It gets them as one argument `tables`, for `load_graph`."""
+    hints = {**get_type_hints(command, include_extras=True), **_ABOUT_TABLES}
+    own = [each for name, each in inspect.signature(command).parameters.items() if name != "tables"]
+    added = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None) for name in _ABOUT_TABLES]
+    parameters = [each.replace(annotation=hints[each.name]) for each in (*own, *added)]
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        others = {name: value for name, value in given.items() if name not in _ABOUT_TABLES}
+        command(**others, tables=parse_tables(given))
+
+    # The parser of options reads both.
+    with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_options.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
+
+
+def parse_tables(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of `read_graph` from the words of options about tables; None where nothing was said."""
+    tables: dict[str, Any] = {name: given.get(name) for name in _ABOUT_TABLES}
+    for name in ("classes", "relations", "feature_columns", "drop_columns"):
+        if tables[name] is not None:
+            tables[name] = _listed(name, tables[name])
+    if (tables["edge_table"] or "").isdecimal():
+        why = "must be a table of edges; a bound on their number is --public-edges"
+        raise InvalidInput("edges", tables["edge_table"], why)
+    tables["categories"] = _by_column("categories", tables["categories"], "A,B,C")
+    tables["ranges"] = _by_column("ranges", tables["ranges"], "LEAST,LARGEST")
+    constants = _by_column("missing", tables["missing"], "VALUE")
+    tables["missing"] = constants and {column: ",".join(values) for column, values in constants.items()}
+    return tables
+
+
+def _by_column(field: str, words: list[str] | None, form: str) -> dict[str, list[str]] | None:
+    """Lists by the name of a column, from words of the form COLUMN=A,B; quotes as in CSV keep a comma."""
+    by_column: dict[str, list[str]] = {}
+    for word in words or []:
+        name, equals, values = word.partition("=")
+        if not name or not equals or name in by_column:
+            raise InvalidInput(field, word, f"must be COLUMN={form}, once for each column")
+        by_column[name] = _listed(field, values)
+    return by_column or None
+
+
+def seen_from_here(tables: Mapping[str, Any]) -> dict[str, Any]:
+    """What was said about tables. The table of edges is looked for here, and else beside the nodes."""
+    given = {name: value for name, value in tables.items() if value is not None}
+    if "edge_table" in given and Path(given["edge_table"]).is_file():
+        given["edge_table"] = str(Path(given["edge_table"]).resolve())
+    return given
 
 
 def default_method(table: str | None) -> str:
@@ -115,15 +198,13 @@ def parse_number(field: str, text: str) -> float:
         raise InvalidInput(field, text, "must be a number") from None
 
 
-def parse_declared(classes: str | None, categories: list[str] | None) -> dict[str, Any]:
-    """What `--classes` and `--categories` declare, as arguments of `read_graph`; quotes as in CSV keep a comma."""
-    by_column: dict[str, list[str]] = {}
-    for word in categories or []:
-        name, equals, values = word.partition("=")
-        if not name or not equals or name in by_column:
-            raise InvalidInput("categories", word, "must be COLUMN=A,B,C, once for each column")
-        by_column[name] = _listed("categories", values)
-    return {"classes": None if classes is None else _listed("classes", classes), "categories": by_column or None}
+def parse_every(text: str) -> float:
+    """How often a checkpoint is made: steps as an int, seconds as a float."""
+    number = text.removesuffix("s")
+    try:
+        return int(number) if number == text else float(number)
+    except ValueError:
+        raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _listed(field: str, text: str) -> list[str]:
@@ -154,26 +235,38 @@ def load_graph(
     split_seed: int,
     directed: bool | None = None,
     mmap: Path | None = None,
-    *,
-    classes: Any = None,
-    categories: Any = None,
+    tables: Mapping[str, Any] | None = None,
 ) -> Graph:
     """A dataset by name, or a user's own file or folder; options that belong to the other kind are errors."""
     from graphveil.graph import load_dataset, read_graph
     from graphveil.graph.io import is_path
 
     path = Path(name)
+    given = seen_from_here(tables or {})
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
-        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, classes=classes, categories=categories)
-    place = None if mmap is None else str(mmap)
-    for field, value in {"classes": classes, "categories": categories, "mmap": place}.items():
-        if value is not None:
-            raise InvalidInput(field, value, f"belongs to folders of tables; {name} is a dataset")
+        return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, **given)
+    if mmap is not None:
+        given["mmap"] = str(mmap)
+    for field, value in given.items():
+        raise InvalidInput(field, value, f"belongs to tables; {name} is a dataset")
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
     return load_dataset(name, root=root, seed=split_seed)
+
+
+def named_ledger(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:
+    """The ledger of these people, if one is named."""
+    if path is None:
+        if limit is not None:
+            raise InvalidInput("ledger_limit", limit, "name the file that it is the limit of: --ledger")
+        return None
+    if budget is not None:
+        raise InvalidInput("budget", budget, "is for later releases, which are not in the --ledger; leave one out")
+    from graphveil.privacy.budget import BudgetLedger
+
+    return BudgetLedger(path, limit=limit)
 
 
 def check_new_file(out: Path | None, run: Path) -> None:

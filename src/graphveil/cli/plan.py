@@ -19,7 +19,6 @@ from graphveil.cli.options import (
     LevelName,
     MaxDegree,
     Method,
-    PublicEdges,
     Shares,
     Steps,
     TableW,
@@ -46,7 +45,9 @@ def plan(
     train_nodes: Annotated[int, typer.Option(help="Number of training nodes.")],
     classes: Annotated[int, typer.Option(help="Number of classes.")],
     features: Annotated[int, typer.Option(help="Number of features.")] = 0,
-    edges: PublicEdges = None,
+    edges: Annotated[
+        int | None, typer.Option("--public-edges", "--edges", help="A declared bound on the number of stored edges.")
+    ] = None,
     directed: Annotated[bool, typer.Option("--directed/--undirected", help="What the graph declares itself.")] = False,
     method: Method = None,
     level: LevelName = "k-neighbor",

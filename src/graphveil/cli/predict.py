@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphveil.cli.options import Nodes, Root, RunPath, SplitSeed, check_new_file, load_graph, read_names
+from graphveil.cli.options import Nodes, Root, RunPath, SplitSeed, about_tables, check_new_file, load_graph, read_names
 from graphveil.errors import InvalidInput
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 FORMATS = ("csv", "json", "parquet")
 
 
+@about_tables
 def predict(
     run: RunPath,
     nodes: Nodes = None,
@@ -39,26 +40,33 @@ def predict(
     form: Annotated[str | None, typer.Option("--format", help="csv, json or parquet (default csv).")] = None,
     out: Annotated[Path | None, typer.Option(help="A new file; otherwise to standard output.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    *,
+    tables: dict[str, Any],
 ) -> None:
     """Print class probabilities. Each prediction is for its own node only, unless the certificate says otherwise.
 
     Nodes of the training graph are free and always get the same answer. A new node's noise is drawn once and kept in
-    the run before the answer is shown.
+    the run before the answer is shown. Options about tables are about the tables of --graph, and --id-column also
+    about that of --new.
 
     Example: graphveil predict runs/first --nodes 3,17 --format json
     """
     form = form or ("json" if as_json else "csv")
     _check_words(nodes, every, new, form, out, run)
     if new is None:
-        for name, value in {"graph": graph, "own_links": own_links, "update": update}.items():
+        for name, value in {"graph": graph, "own_links": own_links, "update": update, **tables}.items():
             if value:
                 raise InvalidInput(name, value, "belongs to --new")
-    model = _model(run, graph, root, split_seed)
+    elif graph is None:
+        for name, value in tables.items():
+            if value is not None and name != "id_column":
+                raise InvalidInput(name, value, "belongs to --graph, the tables that the model was trained on")
+    model = _model(run, graph, root, split_seed, tables)
     naming, facts = model.fitted_.naming, model.plan_.facts
     if new is not None:
         from graphveil.artifact.predictions import read_new_nodes
 
-        asked = read_new_nodes(new, naming, facts)
+        asked = read_new_nodes(new, naming, facts, tables["id_column"] or "id")
         probabilities = model.predict_new(
             asked.ids, asked.features, asked.neighbors, from_graph=not own_links, update=update
         )
@@ -97,7 +105,9 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
         raise InvalidInput("out", str(out), "its folder cannot be written to")
 
 
-def _model(run: Path, graph: str | None, root: Path | None, split_seed: int) -> NodeClassifier:
+def _model(
+    run: Path, graph: str | None, root: Path | None, split_seed: int, tables: Mapping[str, Any]
+) -> NodeClassifier:
     """The model of a run, with the training graph if it is given."""
     from graphveil.artifact import load
 
@@ -106,8 +116,10 @@ def _model(run: Path, graph: str | None, root: Path | None, split_seed: int) -> 
         return model
     from_files = Path(graph).exists() or os.sep in graph
     directed = model.plan_.facts.directed if from_files else None
-    declared = model.fitted_.naming.declared() if Path(graph).is_dir() else {}
-    return load(run, graph=load_graph(graph, root, split_seed, directed, **declared))
+    from_tables = Path(graph).is_dir() or Path(graph).suffix in (".csv", ".parquet")
+    declared = model.fitted_.naming.declared() if from_tables else {}
+    said = {name: value for name, value in tables.items() if value is not None}
+    return load(run, graph=load_graph(graph, root, split_seed, directed, tables=declared | said))
 
 
 def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
@@ -129,15 +141,12 @@ def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarr
 
 
 def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], probabilities: np.ndarray) -> bytes:
-    import pyarrow as pa
     import pyarrow.parquet
 
-    from graphveil.artifact.predictions import column_names
+    from graphveil.methods.naming import prediction_table
 
-    columns = [pa.array(names, pa.string()), pa.array(best, pa.string()), *map(pa.array, probabilities.T)]
-    table = pa.Table.from_arrays(columns, names=column_names(model.fitted_.naming, probabilities.shape[1]))
     sink = io.BytesIO()
-    pyarrow.parquet.write_table(table, sink)
+    pyarrow.parquet.write_table(prediction_table(model.fitted_.naming, names, best, probabilities), sink)
     return sink.getvalue()
 
 

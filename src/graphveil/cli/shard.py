@@ -14,13 +14,11 @@ import typer
 from graphveil import validate
 from graphveil.cli.options import (
     AsJson,
-    Categories,
-    Classes,
     Directed,
     Root,
     SplitSeed,
+    about_tables,
     load_graph,
-    parse_declared,
 )
 
 if TYPE_CHECKING:
@@ -30,19 +28,20 @@ if TYPE_CHECKING:
 _MEMORY = "4GiB"
 
 
+@about_tables
 def shard(
     graph: Annotated[str, typer.Argument(help="A dataset, a file, a folder, or the address of a folder.")],
     out: Annotated[Path, typer.Argument(help="New folder for the parts.")],
     parts: Annotated[int, typer.Option(help="At least as many as processes will run.")] = 16,
     directed: Directed = None,
-    classes: Classes = None,
-    categories: Categories = None,
     memory: Annotated[
         str | None, typer.Option(help="Never use more than this, such as 4GiB: for tables that are longer than memory.")
     ] = None,
     root: Root = None,
     split_seed: SplitSeed = 0,
     as_json: AsJson = False,
+    *,
+    tables: dict[str, Any],
 ) -> None:
     """Divide a graph into parts for several processes (docs/scale.md).
 
@@ -57,9 +56,8 @@ def shard(
     from graphveil.graph.io import table_options
 
     validate.seed("split_seed", split_seed)
-    declared = parse_declared(classes, categories)
     if memory is None and "://" not in graph:
-        whole = load_graph(graph, root, split_seed, directed, **declared)
+        whole = load_graph(graph, root, split_seed, directed, tables=tables)
         write_parts(whole, out, parts)
         nodes, edges, said = whole.num_nodes, whole.num_edges, str(whole.counts or repr(whole))
     else:
@@ -69,7 +67,7 @@ def shard(
                 out,
                 parts,
                 parse_memory(memory or _MEMORY),
-                options=table_options(declared),
+                options=table_options(tables),
                 directed=directed,
                 seed=split_seed,
                 progress=progress,

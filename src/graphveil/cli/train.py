@@ -21,8 +21,6 @@ from graphveil.cli.options import (
     AsJson,
     Attributes,
     BatchSize,
-    Categories,
-    Classes,
     Delta,
     Directed,
     K,
@@ -32,7 +30,6 @@ from graphveil.cli.options import (
     MaxDegree,
     Method,
     Positive,
-    PublicEdges,
     Root,
     Shares,
     SplitSeed,
@@ -40,12 +37,14 @@ from graphveil.cli.options import (
     TableW,
     Threshold,
     Unit,
+    about_tables,
     chosen_level,
     default_epsilon,
     default_method,
     load_graph,
-    parse_declared,
+    named_ledger,
     parse_delta,
+    parse_every,
     parse_named,
 )
 from graphveil.cli.plan import warn_of_delta
@@ -64,8 +63,11 @@ if TYPE_CHECKING:
 _ONLY_IN_FILE = ("evaluation", "command")
 
 
+@about_tables
 def train(
-    graph: Annotated[str, typer.Argument(help="A dataset, a file or a folder; else a built-in cSBM graph.")] = "csbm",
+    graph: Annotated[
+        str, typer.Argument(help="A dataset, a file, a folder or a table of nodes; else a built-in cSBM graph.")
+    ] = "csbm",
     method: Method = None,
     level: LevelName = "k-neighbor",
     k: K = None,
@@ -78,10 +80,8 @@ def train(
     attributes: Attributes = True,
     epsilon: Annotated[float | None, typer.Option(help="Privacy budget (default 8, and 1 at level edge).")] = None,
     delta: Delta = "auto",
-    public_edges: PublicEdges = None,
+    public_edges: Annotated[int | None, typer.Option(help="A declared bound on the number of stored edges.")] = None,
     directed: Directed = None,
-    classes: Classes = None,
-    categories: Categories = None,
     mmap: Annotated[
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
     ] = None,
@@ -107,10 +107,16 @@ def train(
     checkpoint_every: Annotated[str, typer.Option(help="Steps between two checkpoints, or seconds: 60s.")] = "60s",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the fit that --checkpoint keeps.")] = False,
     as_json: AsJson = False,
+    *,
+    tables: dict[str, Any],
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
+    What can be said about tables may also stand in a graph.json beside them (graphveil init, docs/data.md).
+
     Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
+
+    Example: graphveil train accounts.csv --edges transfers.csv --id-column account --label-column fraud --k 5
     """
     from graphveil.methods import method_class
     from graphveil.methods.spending import check_budget
@@ -122,9 +128,9 @@ def train(
     chosen = chosen_level(level, k, max_degree, unit, attributes)
     check_budget(chosen, epsilon)
     _check_words(cls, level, table, out, budget, checkpoint, resume)
-    account = _account(ledger, ledger_limit, budget)
+    account = named_ledger(ledger, ledger_limit, budget)
     validate.seed("split_seed", split_seed)
-    every = _every(checkpoint_every)
+    every = parse_every(checkpoint_every)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
@@ -138,12 +144,11 @@ def train(
         device=device,
         **{name: value for name, value in options.items() if value is not None},
     )
-    declared = parse_declared(classes, categories)
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, **declared)
-        declares = any(value is not None for value in declared.values())
+        load = partial(load_graph, graph, root, split_seed, directed, tables=tables)
+        declares = any(value is not None for value in tables.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
         )
@@ -153,7 +158,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, **declared)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)
@@ -181,19 +186,6 @@ def _check_words(
         raise InvalidInput("resume", resume, "name the folder to go on with: --checkpoint")
     if out is not None and checkpoint is not None:
         check_apart(out, checkpoint)
-
-
-def _account(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:
-    """The ledger of these people, if one is named."""
-    if path is None:
-        if limit is not None:
-            raise InvalidInput("ledger_limit", limit, "name the file that it is the limit of: --ledger")
-        return None
-    if budget is not None:
-        raise InvalidInput("budget", budget, "is for later releases, which are not in the --ledger; leave one out")
-    from graphveil.privacy.budget import BudgetLedger
-
-    return BudgetLedger(path, limit=limit)
 
 
 @dataclass(frozen=True)
@@ -253,6 +245,7 @@ def _train(
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
         **({} if account is None else {"ledger": figures_of(account)}),
+        **({} if data.counts is None else {"unused": list(data.counts.unused)}),
         "certificate": certificate.to_dict(),
     }
     if out is not None:
@@ -358,15 +351,6 @@ def show_accuracies(result: dict[str, Any]) -> None:
             majority = result.get("majority_accuracy") if name == "test" else None
             beside = "" if majority is None else f" (the majority class alone: {majority:.4f})"
             typer.echo(f"{name} accuracy {value:.4f}{beside}")
-
-
-def _every(text: str) -> float:
-    """How often a checkpoint is made: steps as an int, seconds as a float."""
-    number = text.removesuffix("s")
-    try:
-        return int(number) if number == text else float(number)
-    except ValueError:
-        raise InvalidInput("checkpoint_every", text, "must be a number of steps, or of seconds: 60s") from None
 
 
 def _write(out: Path, model: Any, result: dict[str, Any], test: Evaluation | None, budget: float | None) -> None:

@@ -46,7 +46,7 @@ class Options:
         as_json: Whether to print JSON.
         command: The command line without the seed.
         ledger: The file that adds up all trainings on these people.
-        declares: Whether classes or categories are declared, which parts do by themselves.
+        declares: Whether options about tables are given, which parts do not need.
     """
 
     graph: str
@@ -96,7 +96,7 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         group.by_first(partial(_check_out, options))
         path = Path(options.graph)
         if is_parts(path) and options.declares:
-            raise InvalidInput("classes", options.graph, "is divided into parts, whose graph.json declares classes")
+            raise InvalidInput("graph", options.graph, "is divided into parts, so options about tables do not apply")
         if is_parts(path):
             shard = read_part(path, group, model.direction)
         else:

@@ -223,11 +223,16 @@ class Graph(Conversions):
         kept = sp.csr_array(
             (np.ones(others.sum(), np.float32), (others.nonzero()[0],) * 2), shape=(self.num_nodes,) * 2
         )
-        A = self.reads("out") if keep_links else sp.csr_array(kept @ self.reads("out") @ kept)
+        A, relations = self.reads("out"), self.relations
+        if not keep_links:
+            A = sp.csr_array(kept @ A @ kept)
+            relations = None if relations is None else relations.between(kept)
         dense = isinstance(self.features, torch.Tensor)
         features = self.features * torch.from_numpy(others)[:, None] if dense else kept @ self.features
         labels = torch.where(torch.from_numpy(others), self.labels, -1)
-        cleared = self.replace(indptr=A.indptr, indices=A.indices, features=features, counts=None)
+        weights = None if self.weights is None else A.data
+        links = {"indptr": A.indptr, "indices": A.indices, "weights": weights, "relations": relations}
+        cleared = self.replace(**links, features=features, counts=None)
         return cleared._altered(labels=labels)  # unchecked: sets of nodes that are read must have labels
 
     def replace(self, **changes: Any) -> Graph:

@@ -52,6 +52,10 @@ class Relations:
         """The same relations the other way round."""
         return Relations(self.names, stack([sp.csr_array(matrix.T) for matrix in self.matrices()]))
 
+    def between(self, kept: sp.csr_array) -> Relations:
+        """The links between the nodes that a diagonal matrix keeps; the others stay, without links."""
+        return Relations(self.names, stack([sp.csr_array(kept @ matrix @ kept) for matrix in self.matrices()]))
+
     def among(self, keep: np.ndarray) -> Relations:
         """The relations between the nodes of a mask."""
         return Relations(self.names, stack([matrix[keep][:, keep] for matrix in self.matrices()]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -185,6 +186,16 @@ def why_no_id(text: str) -> str | None:
     except UnicodeEncodeError:
         return "holds half a character, which no file can"
     return None
+
+
+def spells_integer(name: str) -> bool:
+    """Whether a name is an integer of 64 bits in its usual form, so that nothing is lost if it becomes one.
+
+    Example:
+        >>> spells_integer("7"), spells_integer("007")
+        (True, False)
+    """
+    return re.fullmatch("0|-?[1-9][0-9]{0,17}", name) is not None
 
 
 def numeric_columns(pairs: Sequence[tuple[int, int]], width: int) -> tuple[tuple[int, int], ...]:

@@ -1,18 +1,27 @@
-"""How the owner of a graph names its nodes, classes and feature columns."""
+"""How the owner of a graph names its nodes, classes and feature columns; predictions as a table with these names.
+
+A table of predictions has one row for each node: the columns are `node`, `prediction`, and `p(NAME)` for each class, so
+that no name of a class is taken for another column. Every table of predictions that graphveil writes has this form.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import GraphView
 from graphveil.graph.report import FeatureColumn
-from graphveil.graph.validation import why_no_id
+from graphveil.graph.validation import spells_integer, why_no_id
 from graphveil.privacy.facts import PublicFacts
 from graphveil.storage.decoding import check_declared
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True)
@@ -120,6 +129,28 @@ class Naming:
             raise InvalidInput("columns", len(columns), f"do not make up {facts.features} features")
         named = None if nodes is None else tuple(nodes)
         return cls(named, None if classes is None else tuple(classes), columns, declared)
+
+
+def column_names(naming: Naming, classes: int) -> list[str]:
+    """The header of a table of predictions.
+
+    Example:
+        >>> column_names(Naming(classes=("north", "node")), 2)
+        ['node', 'prediction', 'p(north)', 'p(node)']
+    """
+    return ["node", "prediction", *(f"p({naming.class_name(number)})" for number in range(classes))]
+
+
+def prediction_table(
+    naming: Naming, nodes: Sequence[str], guesses: Sequence[str], probabilities: np.ndarray
+) -> pa.Table:
+    """Predictions as an Arrow table. Ids are integers in it if all of them spell one."""
+    import pyarrow as pa  # which a server does without
+
+    whole = all(map(spells_integer, nodes)) and all(map(spells_integer, naming.nodes or ()))
+    ids = pa.array(map(int, nodes), pa.int64()) if whole else pa.array(nodes, pa.string())
+    columns = [ids, pa.array(guesses, pa.string()), *map(pa.array, probabilities.T)]
+    return pa.Table.from_arrays(columns, names=column_names(naming, probabilities.shape[1]))
 
 
 def _is_undeclared(column: FeatureColumn) -> bool:

@@ -18,13 +18,15 @@ from graphveil.graph import GraphView
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.answers import Answers
 from graphveil.methods.inputs import node_index
-from graphveil.methods.naming import Naming
+from graphveil.methods.naming import Naming, prediction_table
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import Plan
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from graphveil.methods.estimator import NodeClassifier
 
 
@@ -155,6 +157,27 @@ class Predictions(Parameters):
         chosen = last if positive is None else self._class_number(positive)
         guess: np.ndarray = classes[decided(self.predict_proba(nodes), chosen, threshold)]
         return guess
+
+    def predict_table(self, nodes: Any = None, *, threshold: float | None = None, positive: Any = None) -> pa.Table:
+        """Predictions with the ids of nodes and the names of classes, as an Arrow table.
+
+        Args:
+            nodes, threshold, positive: As in `predict`.
+
+        Returns:
+            The columns `node`, `prediction`, and `p(NAME)` for each class. `table.to_pandas()` and
+            `polars.from_arrow(table)` make tables of these libraries, `pyarrow.csv.write_csv(table, path)` and
+            `pyarrow.parquet.write_table(table, path)` write files. Ids are integers if all of them are.
+
+        Raises:
+            InvalidInput: As in `predict`.
+
+        Formal guarantee: as `predict_proba`.
+        """
+        places = self._places(nodes)
+        naming, guesses = self.fitted_.naming, self.predict(places, threshold=threshold, positive=positive)
+        names = [naming.node(place) for place in places.tolist()]
+        return prediction_table(naming, names, list(map(str, guesses)), self.predict_proba(places))
 
     def score(
         self,

@@ -188,7 +188,8 @@ def _weighted_label_table(level: Edge | KNeighbor | Node, tau: float, nodes: int
     """docs/theory.md section 5.3, weights: p^2 + 2 q^2 <= 1 for each changed entry, and 2 tau q <= 1."""
     rounding = _rounding_of_weights(nodes, nodes << WEIGHT_BITS)
     if isinstance(level, Edge):
-        return math.sqrt(_changed_column_entries(level)) * (1 + rounding)
+        entries = _changed_column_entries(level)
+        return math.sqrt(entries) + entries * rounding
     changed = min(_changed_column_entries(level), nodes - 1)
     appear = changed if isinstance(level, KNeighbor) else min(level.max_degree, changed)
     rows = (appear, changed - appear)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pyarrow.csv
 import pytest
@@ -150,12 +152,40 @@ def test_the_same_tables_from_everywhere() -> None:
 
 
 def test_pandas_and_polars() -> None:
-    pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"account": ["a", "b"], "label": [0, 1], "v": [1.5, float("nan")]})
     edges = pandas.DataFrame({"source": ["a"], "target": ["b"]})
     for nodes in (frame, frame.set_index("account"), frame.sample(frac=1, random_state=0).sort_values("account")):
         graph = Graph.from_tables(nodes, edges, id_column="account")
         assert graph.features.tolist() == [[1.5, 0], [0, 1]]
+    table = polars.DataFrame({"account": ["a", "b"], "label": [0, 1], "v": [1.5, None]})
+    graph = Graph.from_tables(table, polars.DataFrame({"source": ["a"], "target": ["b"]}), id_column="account")
+    assert graph.features.tolist() == [[1.5, 0], [0, 1]]
+
+
+def test_times_that_are_text_in_memory_are_times_as_in_a_file(tmp_path: Path) -> None:
+    nodes: dict[str, Any] = LABELS | {
+        "day": ["2024-01-31", None, "2020-01-01", "2021-05-05"],
+        "time": ["2024-01-31 08:00:00", "2024-02-01T09:30:00", None, "2020-01-01 00:00:00"],
+        "word": ["2024-01-31", "soon", "2024-01-31", "soon"],
+    }
+    pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
+    pa.csv.write_csv(pa.table(EDGES), tmp_path / "edges.csv")
+    from_file, from_memory = read_graph(tmp_path), Graph.from_tables(pandas.DataFrame(nodes), EDGES)
+    assert from_memory.counts is not None
+    assert [column.kind for column in from_memory.counts.columns] == ["date", "timestamp", "categorical"]
+    assert torch.equal(from_file.features_torch(), from_memory.features_torch())
+    named = Graph.from_tables(nodes | {"label": nodes["day"]}, EDGES, id_column="id")
+    assert named.class_names == ("2020-01-01", "2021-05-05", "2024-01-31")
+
+
+def test_columns_of_pandas_and_polars_that_are_no_numbers() -> None:
+    day = [datetime.datetime(2020, 1, 1), datetime.datetime(2020, 1, 2), None]
+    columns = {"id": [1, 2, 3], "town": ["Ulm", None, "Ulm"], "since": day, "ok": [True, None, False]}
+    categories = pandas.DataFrame(columns).astype({"town": "category", "ok": "boolean"})
+    wholes = polars.DataFrame(columns).with_columns(polars.col("town").cast(polars.Categorical))
+    expected = Graph.from_tables(pa.table(columns), {"source": [1], "target": [2]}).features.tolist()
+    for table in (categories, wholes):
+        assert Graph.from_tables(table, {"source": [1], "target": [2]}).features.tolist() == expected
 
 
 def test_nodes_divided_by_time() -> None:

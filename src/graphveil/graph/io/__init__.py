@@ -24,6 +24,7 @@ from graphveil.storage.files import written_beside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
+_TABLES = (".csv", ".parquet")
 
 
 def is_path(word: str, folder: Path = Path()) -> bool:
@@ -33,7 +34,7 @@ def is_path(word: str, folder: Path = Path()) -> bool:
         >>> is_path("mine.npz"), is_path("graphs/mine"), is_path("csbm:0.5")
         (True, True, False)
     """
-    return (folder / word).exists() or os.sep in word or Path(word).suffix in (".npz", *_PYG_FILES)
+    return (folder / word).exists() or os.sep in word or Path(word).suffix in (".npz", *_PYG_FILES, *_TABLES)
 
 
 def read_graph(
@@ -47,14 +48,15 @@ def read_graph(
     mmap: str | Path | None = None,
     **tables: Any,
 ) -> Graph:
-    """Read a graph from an `.npz` file, a PyG `.pt` file, or a folder with tables of nodes and edges.
+    """Read a graph from an `.npz` file, a PyG `.pt` file, or tables of nodes and edges.
 
     The formats are described in docs/data.md, `graphveil.graph.io.npz`, `graphveil.graph.io.tables` and
     `graphveil.graph.convert.read_pt`. No file can run code. `graph.counts` says what was read, what became of each
     column, and which facts are from then on treated as public.
 
     Args:
-        path: The file or folder; a `graph.json` stands for its folder.
+        path: The file or folder; a `graph.json` stands for its folder. A `.csv` or `.parquet` file is a table of nodes;
+            its edges are `edge_table`, or `edges.csv` or `edges.parquet` beside it.
         directed: The declaration that the privacy guarantee rests on. None: what the file declares, else undirected.
         seed: Draws a 75/10/15 split when the file has none; None leaves such a graph without a split.
         split: Which column of masks with several splits is used.
@@ -86,6 +88,9 @@ def read_graph(
     """
     path = Path(path)
     path = path.parent if path.name == DECLARATIONS else path
+    given = path
+    if path.suffix in _TABLES and path.is_file():
+        path, tables = _folder_of(path, tables)
     options = table_options(tables)
     with decoding(path, "a graph"):
         if path.is_dir():
@@ -95,20 +100,20 @@ def read_graph(
     directed = _declared(directed, content, path)
     repairs = Repairs(content.drop_self_loops, content.merge_duplicates, symmetrize or (path.is_dir() and not directed))
     fields = {"edge_index": _NO_EDGES, **content.fields}
-    fields |= {"name": name or content.fields.get("name") or path.resolve().stem, "directed": directed}
+    fields |= {"name": name or content.fields.get("name") or given.resolve().stem, "directed": directed}
     with decoding(path, "a graph"), inside(path):
         graph = Graph.from_edge_index(**fields, **asdict(repairs))
     if content.rows is not None:
         graph = graph._with_canonical_rows(*content.rows)
     public = () if path.is_dir() else ("the number of nodes and features, and which node is in which set",)
-    return finished(graph, replace(content, public=(*content.public, *public)), path.name, seed)
+    return finished(graph, replace(content, public=(*content.public, *public)), given.name, seed)
 
 
 def graph_of_tables(
     nodes: Any, edges: Any, options: Mapping[str, Any], *, directed: bool, seed: int | None, name: str
 ) -> Graph:
     """What `Graph.from_tables` returns."""
-    from graphveil.graph.io.columns import arrow_table
+    from graphveil.graph.io.sources import arrow_table
     from graphveil.graph.io.tables import content_of_tables
 
     content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), table_options(options))
@@ -151,7 +156,7 @@ def write_graph(
 
     The files hold the private graph as it is.
     """
-    from graphveil.graph.io.columns import FORMATS
+    from graphveil.graph.io.sources import FORMATS
     from graphveil.graph.io.tables import write_tables
 
     path = Path(path)
@@ -171,6 +176,14 @@ def write_graph(
             write_tables(graph, fresh, ending)
 
 
+def _folder_of(path: Path, tables: dict[str, Any]) -> tuple[Path, dict[str, Any]]:
+    """The folder of a table of nodes, and the options about tables with its name."""
+    other = tables.get("node_table")
+    if other is not None:
+        raise InvalidInput("node_table", other, f"the table of nodes is {path.name} already; name one of them")
+    return path.parent, {**tables, "node_table": path.name}
+
+
 def _read_folder(
     path: Path, options: TableOptions, symmetrize: bool, directed: bool | None, mmap: str | Path | None
 ) -> FileContent:
@@ -186,9 +199,6 @@ def _read_folder(
 def _read_file(path: Path, options: TableOptions, split: int, mmap: str | Path | None) -> FileContent:
     if not path.is_file():
         raise InvalidInput("path", str(path), "there is no such file or folder")
-    if path.suffix in (".csv", ".parquet"):
-        why = "is one table, and a graph has two: put nodes and edges in a folder, or start with graphveil init"
-        raise InvalidInput("path", str(path), why)
     if mmap is not None:
         raise InvalidInput("mmap", str(mmap), f"belongs to folders of tables, and {path.name} is none")
     of_files = dict.fromkeys(("drop_self_loops", "merge_duplicates", "max_weight", "relations"))

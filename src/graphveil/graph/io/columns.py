@@ -5,26 +5,28 @@ Errors name the file, the row and the column.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv
-import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
+from graphveil.graph.io.sources import FORMATS, read_whole
 from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.storage.decoding import decoding
 
-FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops (--drop-self-loops) removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--merge-duplicates) makes one of them"
 NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+# A number as many countries write it, which is no number here.
+_DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
+_TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # The cells of a CSV column of true and false, which is numeric.
 TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
 # Words for a missing value, which may stand among the numbers of a CSV column.
@@ -39,57 +41,6 @@ _ADVICE = {
 }
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
-
-
-def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
-    """`<folder>/<stem>.parquet` or `.csv`, whichever is there, or the file with this name."""
-    if name is not None:
-        path = folder / name
-        if path.suffix[1:] not in FORMATS or not path.is_file():
-            raise InvalidInput(f"{stem[:-1]}_table", name, f"must be a .csv or .parquet file in {folder}")
-        return path
-    there = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
-    if len(there) != 1:
-        why = "both are there; remove one" if there else "neither is there"
-        raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
-    return there[0]
-
-
-def arrow_table(field: str, value: Any) -> pa.Table:
-    """An Arrow table of a pandas, polars or Arrow table, a dictionary of arrays, or what else speaks Arrow.
-
-    Neither pandas nor polars has to be installed: tables are recognised by their methods. A named index of a pandas
-    table is a column; one without a name is left out.
-
-    Raises:
-        InvalidInput: It is none of these, or its columns differ in length.
-    """
-    try:
-        if isinstance(value, Mapping):
-            columns = {str(name): _arrow_array(column) for name, column in value.items()}
-            return pa.table(columns)
-        if isinstance(value, pa.Table):
-            return value
-        if type(value).__module__.partition(".")[0] == "pandas":
-            table = pa.Table.from_pandas(value)
-            nameless = [name for name in table.column_names if name.startswith("__index_level_")]
-            return table.drop_columns(nameless)
-        if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
-            return pa.table(value)
-        if hasattr(value, "to_arrow"):
-            return pa.table(value.to_arrow())
-    except (pa.ArrowException, ValueError, TypeError) as error:
-        raise InvalidInput(field, type(value).__name__, f"cannot be read as a table: {error}") from None
-    why = "must be a pandas, polars or Arrow table, or a dictionary of arrays"
-    raise InvalidInput(field, type(value).__name__, why)
-
-
-def _arrow_array(values: Any) -> pa.Array:
-    if hasattr(values, "detach"):  # a tensor
-        values = values.detach().cpu().numpy()
-    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
-        return pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
-    return pa.array(values, from_pandas=True)
 
 
 class Table:
@@ -111,7 +62,7 @@ class Table:
     def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
         self.path, self.text = path, (*keys, *text)
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
-            self.table = _read_csv(path, (*keys, *text)) if path.suffix == ".csv" else _read_parquet(path)
+            self.table = read_whole(path, self.text)
         self.check_columns(keys)
 
     @classmethod
@@ -226,6 +177,7 @@ class Table:
     def found_categories(self, column: str, limit: int) -> tuple[str, ...]:
         """The values of a text column, sorted; an error if there are too many to be categories."""
         values = sorted(value for value in self._encode(column)[1])
+        self._check_no_numbers(column, values)
         advice = f"drop the column (drop_columns, --drop-columns {column}), or declare its categories"
         if len(values) > limit:
             why = f"distinct values, more than max_categories = {limit}; {advice}"
@@ -234,6 +186,16 @@ class Table:
             why = f"distinct values in {len(self)} rows, as names or free text have; {advice}"
             raise self.error(f"column {column!r}", len(values), why)
         return tuple(values)
+
+    def _check_no_numbers(self, column: str, values: Sequence[str]) -> None:
+        """Refuse text of which most is numbers or times in a form that is not read."""
+        amounts = [value for value in values if re.match(_DECIMAL_COMMA, value)]
+        if 2 * len(amounts) > len(values):
+            raise self.error(f"column {column!r}", amounts[0], "decimals have a point here: write 1.5 and not 1,5")
+        others = [value for value in values if not re.match(_TIME, value)]
+        if 2 * len(others) < len(values):
+            why = "is not a time in the form of most of this column; declare the column's categories if it is text"
+            raise self.error(f"column {column!r}", (others or values)[0], why)
 
     def codes(self, column: str, categories: Sequence[str]) -> np.ndarray:
         """A text column as positions in its categories, -1 where a value is missing."""
@@ -344,26 +306,6 @@ class NodeIds:
         if values.type != ids.type:  # integers here, text there: compare as text
             values, ids = values.cast(pa.large_string()), ids.cast(pa.large_string())
         return pc.index_in(values, value_set=ids).fill_null(-1).to_numpy(zero_copy_only=False)
-
-
-def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
-    # One block, so that the type of a column follows from all of it; one thread, so that errors carry the row.
-    block = min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)
-    return pyarrow.csv.read_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block),
-        # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={name: pa.large_string() for name in text}, null_values=[""], strings_can_be_null=True
-        ),
-    )
-
-
-def _read_parquet(path: Path) -> pa.Table:
-    with pyarrow.parquet.ParquetFile(path) as file:
-        table = file.read(use_threads=False)
-    table.validate(full=True)
-    return table
 
 
 def is_text(kind: pa.DataType) -> bool:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -95,6 +96,17 @@ class TableOptions:
         self._check_links()
         return replace(self, **{name: value for name, value in _DEFAULTS.items() if getattr(self, name) is None})
 
+    def check_columns(self, nodes: Sequence[str], edges: Sequence[str]) -> None:
+        """Refuse to drop a column that is in neither table, or that is needed. To be asked of `resolved` options."""
+        roles = [field.name for field in fields(self) if field.name.endswith("_column")]
+        for name in self.drop_columns or ():
+            if name not in (*nodes, *edges):
+                why = f"there is no such column; there are {', '.join(dict.fromkeys((*nodes, *edges)))}"
+                raise InvalidInput("drop_columns", name, why)
+            for role in roles:
+                if getattr(self, role) == name:
+                    raise InvalidInput("drop_columns", name, f"is the {role}, which is read")
+
     def _check_times(self) -> None:
         """The three options about times belong together."""
         if self.time_column is None:
@@ -169,7 +181,7 @@ def as_number(field: str, value: Any) -> float:
     """A finite number, or the days since 2020 of a date or time, which may be text: 2024-01-31, 2024-01-31T08:00:00."""
     if isinstance(value, str):
         try:
-            value = datetime.fromisoformat(value)
+            value = datetime.fromisoformat(value) if re.match("[0-9]{4}-[0-9]{2}-", value) else float(value)
         except ValueError:
             raise InvalidInput(field, value, "must be a number, a date (2024-01-31) or a time") from None
     if isinstance(value, datetime):

@@ -20,7 +20,8 @@ import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
-from graphveil.graph.io.columns import DUPLICATE, FORMATS, SELF_LOOP, NodeIds, Table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
+from graphveil.graph.io.sources import FORMATS
 from graphveil.storage.decoding import decoding
 
 # Rows of a Parquet file, edges, and entries of the matrix that are in memory at a time.

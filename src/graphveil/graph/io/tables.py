@@ -16,7 +16,6 @@ names that nobody declared (`Undeclared`).
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -32,13 +31,15 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table, find_table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
+from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
+from graphveil.graph.validation import spells_integer
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,9 @@ def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions) -
     """What `read_tables` returns, of tables in memory."""
     declared = Declared(options.resolved())
     options = declared.options
-    table = Table.part(Path("nodes"), nodes, 0)
+    label, split = options.label_column or "label", options.split_column or "split"
+    named = (options.id_column, label, split, *(options.categories or ()))
+    table = Table.part(Path("nodes"), with_times(nodes, named), 0)
     table.check_columns([options.id_column or ""])
     links = Table.part(Path("edges"), edges, 0)
     links.check_columns(_ends(options))
@@ -225,6 +228,7 @@ def _read_edges(
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
+    options.check_columns(nodes.table.column_names, stream.column_names)
     ids = _node_ids(nodes, options.id_column or "")
     rows, listed = mapped_rows(stream, ids, _repairs(options, symmetrize), mmap)
     return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
@@ -232,6 +236,7 @@ def _read_edges(
 
 def _edges_in_memory(edges: Table, nodes: Table, options: TableOptions) -> tuple[NodeIds, FileContent]:
     ends = _ends(options)
+    options.check_columns(nodes.table.column_names, edges.table.column_names)
     ids = _node_ids(nodes, options.id_column or "")
     edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
     said = _links(edges, options)
@@ -322,15 +327,11 @@ def _named(ids: pa.Array) -> np.ndarray | None:
     """Ids for the graph: integers where they are (or are spelled as) integers, None if they just count the rows."""
     if not pa.types.is_integer(ids.type):
         text = ids.to_pylist()
-        if not all(_spells_integer(name) for name in text):
+        if not all(spells_integer(name) for name in text):
             return np.array(text)
         ids = pa.array([int(name) for name in text])
     numbers = ids.to_numpy(zero_copy_only=False)
     return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
-
-
-def _spells_integer(name: str) -> bool:
-    return re.fullmatch("0|-?[1-9][0-9]{0,17}", name) is not None
 
 
 def _present(nodes: Table, declared: str | None, usual: str) -> str | None:

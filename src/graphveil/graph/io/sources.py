@@ -1,0 +1,160 @@
+"""Where tables come from: Parquet and CSV files, and tables in memory. All of them become Arrow tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from graphveil.errors import InvalidInput
+
+FORMATS = {"parquet": "Parquet", "csv": "CSV"}
+# What to do if no table has the usual name.
+_NO_TABLE = {
+    "nodes": "; name the table of nodes itself, or as node_table in graph.json",
+    "edges": "; name the table of edges: edge_table (--edges)",
+}
+# Of a header, as many bytes are looked at.
+_LONGEST_HEADER = 2**24
+
+
+def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
+    """`<folder>/<stem>.parquet` or `.csv`, whichever is there, or the file with this name."""
+    if name is not None:
+        path = folder / name
+        if path.suffix[1:] not in FORMATS or not path.is_file():
+            raise InvalidInput(f"{stem[:-1]}_table", name, f"must be a .csv or .parquet file in {folder}")
+        return path
+    there = [path for ending in FORMATS if (path := folder / f"{stem}.{ending}").is_file()]
+    if len(there) != 1:
+        why = "both are there; remove one" if there else f"neither is there{_NO_TABLE[stem]}"
+        raise InvalidInput("path", str(folder), f"needs one of {stem}.parquet and {stem}.csv: {why}")
+    return there[0]
+
+
+def arrow_table(field: str, value: Any) -> pa.Table:
+    """An Arrow table of a pandas, polars or Arrow table, a dictionary of arrays, or what else speaks Arrow.
+
+    Neither pandas nor polars has to be installed: tables are recognised by their methods. A named index of a pandas
+    table is a column; one without a name is left out.
+
+    Raises:
+        InvalidInput: It is none of these, or its columns differ in length.
+    """
+    try:
+        if isinstance(value, Mapping):
+            columns = {str(name): _arrow_array(column) for name, column in value.items()}
+            return pa.table(columns)
+        if isinstance(value, pa.Table):
+            return value
+        if type(value).__module__.partition(".")[0] == "pandas":
+            table = pa.Table.from_pandas(value)
+            nameless = [name for name in table.column_names if name.startswith("__index_level_")]
+            return table.drop_columns(nameless)
+        if hasattr(value, "__arrow_c_stream__") or hasattr(value, "__arrow_c_array__"):
+            return _without_views(pa.table(value))
+        if hasattr(value, "to_arrow"):
+            return _without_views(pa.table(value.to_arrow()))
+    except (pa.ArrowException, ValueError, TypeError) as error:
+        raise InvalidInput(field, type(value).__name__, f"cannot be read as a table: {error}") from None
+    why = "must be a pandas, polars or Arrow table, or a dictionary of arrays"
+    raise InvalidInput(field, type(value).__name__, why)
+
+
+def _without_views(table: pa.Table) -> pa.Table:
+    """The same table with text in the form that all functions of Arrow understand."""
+
+    def plain(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_dictionary(kind):
+            return pa.dictionary(kind.index_type, plain(kind.value_type))
+        return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+    return table.cast(pa.schema([(field.name, plain(field.type)) for field in table.schema]))
+
+
+def _arrow_array(values: Any) -> pa.Array:
+    if hasattr(values, "detach"):  # a tensor
+        values = values.detach().cpu().numpy()
+    if hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__"):
+        array = pa.chunked_array(values) if hasattr(values, "__arrow_c_stream__") else pa.array(values)
+        return _without_views(pa.table({"": array})).column(0)
+    return pa.array(values, from_pandas=True)
+
+
+def with_times(table: pa.Table, others: Collection[str | None]) -> pa.Table:
+    """A table in memory whose columns of times that are written as text are times, as they are in a CSV file.
+
+    A column is one of times if all of its values are: 2024-01-31, or 2024-01-31 08:00:00. `others` stay as they are.
+    """
+    for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if name in others or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            continue
+        for kind in (pa.date32(), pa.timestamp("s"), pa.timestamp("ns")):
+            with suppress(pa.ArrowException):
+                if column.null_count < len(column):
+                    table = table.set_column(place, name, column.cast(kind))
+                    break
+    return table
+
+
+def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
+    """What separates the cells of a CSV file: a comma, or, where its header has none, a semicolon or a tab.
+
+    The header alone decides, which is no private value.
+    """
+    header = file.readline(_LONGEST_HEADER).decode(errors="replace")
+    file.seek(0)
+    bare = re.sub('"[^"]*"', "", header)
+    return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in ",;\t" if mark in bare), ","))
+
+
+def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
+    """All of a file. Columns of a CSV file in `text` are text, whatever they look like."""
+    table = _read_csv(path, text) if path.suffix == ".csv" else _read_parquet(path)
+    for field in table.schema if path.suffix == ".csv" else ():
+        if pa.types.is_binary(field.type):
+            why = "is not text in UTF-8; save the table in this encoding"
+            raise InvalidInput(f"{path.name}, column {field.name!r}", "bytes", why)
+    return table
+
+
+def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
+    # One block, so that the type of a column follows from all of it; one thread, so that errors carry the row.
+    block = min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)
+    with path.open("rb") as file:
+        form = csv_form(file)
+    return pyarrow.csv.read_csv(
+        path,
+        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block),
+        parse_options=form,
+        # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
+        convert_options=pyarrow.csv.ConvertOptions(
+            column_types={name: pa.large_string() for name in text}, null_values=[""], strings_can_be_null=True
+        ),
+    )
+
+
+def _read_parquet(path: Path) -> pa.Table:
+    with pyarrow.parquet.ParquetFile(path) as file:
+        table = file.read(use_threads=False)
+    table.validate(full=True)
+    return table
+
+
+def first_rows(path: Path, rows: int) -> pa.Table:
+    """The first rows of a file, and no more than has to be read to have them."""
+    if path.suffix == ".csv":
+        with path.open("rb") as file:
+            form = csv_form(file)
+            reader = pyarrow.csv.open_csv(file, parse_options=form)
+            batch = next(iter(reader), None)
+            return reader.schema.empty_table() if batch is None else pa.Table.from_batches([batch]).slice(0, rows)
+    with pyarrow.parquet.ParquetFile(path) as file:
+        batch = next(file.iter_batches(rows, use_threads=False), None)
+        return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
