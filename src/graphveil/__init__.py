@@ -94,4 +94,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    private = [name for name in globals() if name.startswith("_") and name not in __all__]
+    return [*__all__, *private]

@@ -269,6 +269,7 @@ def _settings(certificate: Certificate) -> Settings:
         table=released.table if released else "auto",
         row_norm=released.row_norm if released else 1.0,
         tau=next((m.tau for m in releases if m.tau is not None), None),
+        counts_classes=any(m.role == "classes" for m in releases),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -28,7 +28,7 @@ from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
 from graphveil.methods.predictions import FitKeeper, FittedState
 from graphveil.methods.scales import learn_scales
-from graphveil.methods.training import Logits, Target, train_freely, train_privately
+from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.facts import check_declared_edges
@@ -44,7 +44,8 @@ def training_set(graph: GraphView) -> str:
 def check_graph(graph: object, y: object = None) -> None:
     """Refuse what scikit-learn hands to estimators of tables, with what to do instead."""
     if y is not None:
-        raise InvalidInput("y", type(y).__name__, "labels are in the graph; call fit(graph)")
+        why = "labels are in the graph; call fit(graph), and gv.PrivateSearch to choose among settings"
+        raise InvalidInput("y", type(y).__name__, why)
     if not isinstance(graph, Graph):
         why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
         raise InvalidInput("graph", type(graph).__name__, why)
@@ -156,7 +157,7 @@ class NodeClassifier(FittedModel):
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
-        certificate = dataclasses.replace(ledger.certificate(), learnt=self._learnt)
+        certificate = replace(ledger.certificate(), learnt=self._learnt)
         return self.take(
             FittedState(
                 ledger=ledger,
@@ -189,7 +190,27 @@ class NodeClassifier(FittedModel):
             torch.manual_seed(seed)
             with kept:
                 inputs = make_inputs()
+                inputs.target = replace(inputs.target, weights=self._class_weights(inputs, ledger))
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+
+    def _class_weights(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor | None:
+        """What each class weighs: as declared, or by the counts of its training nodes; None: all weigh 1.
+
+        Only ratios matter. The largest is made 1, so that clipped gradients stay within their norm.
+        """
+        declared = self.declared_weights(data.class_names, data.classes)
+        if self.class_weight is None:
+            return None
+        if declared is not None:
+            return torch.tensor(declared, device=data.target.train.device) / max(declared)
+        labels = data.target.labels[data.target.train]
+        counts = data.target.total(label_rows(labels, data.classes).double().sum(0))
+        least = 1.0
+        if ledger.plan.with_role("classes"):
+            counts = ledger.release("classes", counts).double()
+            least = max(1.0, ledger.plan["classes"].noise)  # what is below may be noise alone
+        counts = counts.clamp_min(least)
+        return (counts.min() / counts).float().to(labels.device)
 
     def _read(self, graph: Graph, source: NoiseSource) -> Inputs:
         """The graph as this method reads it; what its columns are scaled by is learnt, and paid for, first."""

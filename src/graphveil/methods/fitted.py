@@ -101,7 +101,7 @@ class FittedModel(Predictions):
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
         with torch.no_grad():
-            return torch.softmax(self.logits_on(self.inputs_of(graph)).cpu(), dim=1).numpy()
+            return self.probabilities(self.logits_on(self.inputs_of(graph)).cpu()).numpy()
 
     def inputs_of(self, graph: Graph) -> Inputs:
         """A graph as this fitted model reads it.

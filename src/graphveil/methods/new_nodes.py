@@ -73,7 +73,7 @@ def _answers(
         for (name, question), release, row, reads in zip(
             asked,
             releases,
-            torch.softmax(logits.cpu(), dim=1).tolist(),
+            model.probabilities(logits.cpu()).tolist(),
             np.split(rows.indices, rows.indptr[1:-1]),
             strict=True,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -92,16 +93,19 @@ class Predictions(Parameters):
     @property
     def logits_(self) -> torch.Tensor:
         """Of all nodes of the training graph."""
+        self.check_fitted()
         return self.fitted_.logits
 
     @property
     def certificate_(self) -> Certificate:
         """What the fit has spent."""
+        self.check_fitted()
         return self.fitted_.certificate
 
     @property
     def plan_(self) -> Plan:
         """The executed plan, on the branch that was taken."""
+        self.check_fitted()
         return self.fitted_.plan
 
     @property
@@ -131,7 +135,13 @@ class Predictions(Parameters):
         Formal guarantee: this draws nothing and costs nothing. At levels `KNeighbor` and `Node` a node's own row is for
         this node alone.
         """
-        return torch.softmax(self.logits_[self._places(nodes)], dim=1).numpy()
+        return self.probabilities(self.logits_[self._places(nodes)]).numpy()
+
+    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """Class probabilities from rows of logits, with the declared shares of the classes; post-processing."""
+        shares = self.declared_prior(self.fitted_.naming.classes, logits.shape[1])
+        shift = 0.0 if shares is None else torch.tensor(shares, dtype=logits.dtype, device=logits.device).log()
+        return torch.softmax(logits + shift, dim=1)
 
     def predict(self, nodes: Any = None, *, threshold: float | None = None, positive: Any = None) -> np.ndarray:
         """The most probable class of nodes of the training graph.
@@ -247,7 +257,33 @@ class Predictions(Parameters):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
 
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks for: this is a classifier, and what it learns from is no table of rows."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # slow to load, and seldom needed
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+            non_deterministic=self.seed is None,
+        )
+
     def check_fitted(self) -> None:
         """Refuse a model that was not fitted."""
         if not hasattr(self, "fitted_"):
-            raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
+            raise _not_fitted()("model", self.method, "is not fitted yet; call fit first")
+
+
+@cache
+def _not_fitted() -> type[InvalidInput]:
+    """The error for a model without a fit, which is scikit-learn's error for that too."""
+    from sklearn.exceptions import NotFittedError  # slow to load, and seldom needed
+
+    class NotFitted(InvalidInput, NotFittedError):
+        """A model that was asked before it was fitted."""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return InvalidInput, (self.field, self.value, self.why)
+
+    return NotFitted

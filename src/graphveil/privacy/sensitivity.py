@@ -132,6 +132,16 @@ def own_row_counts(counts: int) -> float:
     return math.sqrt(counts)
 
 
+def class_counts(level: Level) -> float:
+    """How many training nodes each class has, for a replaced training node; for another node it is 0.
+
+    docs/theory.md section 5.10: it leaves one class and enters another. An emptied one only leaves its class.
+    """
+    if not protects_attributes(level):
+        return 0.0
+    return 1.0 if is_zero_out(level) else math.sqrt(2)
+
+
 def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
     """The three sums of `methods.choice` over groups of nodes that read the same.
 
