@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphveil.methods.mlp import MLP
     from graphveil.methods.progap import ProGAP
     from graphveil.methods.sage import SAGE, RandEdge
+    from graphveil.methods.search import PrivateSearch
     from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate
     from graphveil.privacy.facts import PublicFacts
@@ -35,6 +36,7 @@ _MODULES = {
     "errors": ("BudgetExceeded", "GraphveilError", "InvalidInput"),
     "graph": ("Graph", "load_dataset", "read_graph", "write_graph"),
     "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "ProGAP", "RandEdge"),
+    "methods.search": ("PrivateSearch",),
     "privacy.budget": ("BudgetLedger",),
     "privacy.certificate": ("Certificate",),
     "privacy.facts": ("PublicFacts",),
@@ -61,6 +63,7 @@ __all__ = [
     "Level",
     "Node",
     "Plan",
+    "PrivateSearch",
     "ProGAP",
     "Public",
     "PublicFacts",

@@ -32,8 +32,44 @@ BALANCED = "balanced"
 _LARGEST_WEIGHT = 1e6
 
 
+class Settable:
+    """A dataclass whose fields are its parameters, as scikit-learn wants them."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn's `clone` wants them.
+
+        Args:
+            deep: Has no effect; scikit-learn passes it.
+
+        Returns:
+            The arguments by name.
+        """
+        del deep
+        assert dataclasses.is_dataclass(self)
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments, as in scikit-learn.
+
+        Args:
+            params: New values by name.
+
+        Returns:
+            This object.
+
+        Raises:
+            InvalidInput: A name is not a parameter, or a level cannot be used.
+        """
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
+            setattr(self, name, value)
+        return self
+
+
 @dataclass(eq=False)
-class Parameters:
+class Parameters(Settable):
     """The parameters that all methods have, and what a fit with them would spend.
 
     Formal guarantee: all parameters are treated as public. Choose them without looking at private data.
@@ -131,35 +167,8 @@ class Parameters:
         """
         return defaults.FEATURE_NORM if protects_attributes(self.level) else None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn's `clone` wants them.
-
-        Args:
-            deep: Has no effect; scikit-learn passes it.
-
-        Returns:
-            The arguments by name.
-        """
-        del deep
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-
     def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments, as in scikit-learn.
-
-        Args:
-            params: New values by name.
-
-        Returns:
-            This model.
-
-        Raises:
-            InvalidInput: A name is not a parameter, or the level cannot be used.
-        """
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
-            setattr(self, name, value)
+        super().set_params(**params)
         self.level = level_of(self.level, self.max_degree)
         return self
 

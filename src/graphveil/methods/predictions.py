@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,6 +24,7 @@ from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import Plan
+from graphveil.privacy.wording import model_html
 
 if TYPE_CHECKING:
     from graphveil.methods.estimator import NodeClassifier
@@ -253,6 +254,13 @@ class Predictions(Parameters):
                 raise InvalidInput("nodes", given[:5], "must be indices, or ids as text, not both")
             return torch.tensor(self.fitted_.naming.places("nodes", given, count))
         return node_index(nodes, count)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the parameters that were given, without the seed, and the certificate."""
+        defaults = {field.name: field.default for field in fields(self)}
+        params = ((name, value) for name, value in self.get_params().items() if name != "seed")
+        given = [(name, value) for name, value in params if value != defaults[name]]
+        return model_html(type(self).__name__, given, self.certificate_ if hasattr(self, "fitted_") else None)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")

@@ -126,7 +126,7 @@ class Account:
 
     @property
     def _real_delta(self) -> float:
-        return self.delta - SAMPLER_DELTA * len(self.entries)
+        return self.delta - SAMPLER_DELTA * sum(entry.plan.sources for entry in self.entries)
 
     @property
     def _divergence(self) -> float:
