@@ -3,6 +3,7 @@
 Names are loaded when they are first used: `import graphveil` loads neither PyTorch nor SciPy.
 """
 
+import logging as _logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -85,6 +86,8 @@ def _open_checkpoint(*args: Any, **options: Any) -> Any:
     return import_module("graphveil.checkpoint").Checkpoint(*args, **options)
 
 
+# Silent unless whoever uses the library sets up a handler.
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 # Methods do not import the packages above them.
 attach(Attached(_save, _open_checkpoint))
 

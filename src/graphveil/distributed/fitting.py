@@ -24,9 +24,9 @@ from graphveil.distributed.ledger import ShardedLedger, SharedSource
 from graphveil.distributed.shard import Shard, Span
 from graphveil.errors import InvalidInput
 from graphveil.methods import METHODS
-from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import unwritable

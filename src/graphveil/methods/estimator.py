@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,11 +21,12 @@ from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import Graph, GraphView, cap_degree, column_sums
 from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods import defaults
-from graphveil.methods.answers import Answers
 from graphveil.methods.attached import attached
 from graphveil.methods.fitted import FittedModel
+from graphveil.methods.history import History, log_end, log_start
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FitKeeper, FittedState
 from graphveil.methods.scales import learn_scales
 from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
@@ -55,7 +56,8 @@ class NodeClassifier(FittedModel):
     """Base of all methods. Arguments go to the constructor, `fit` trains, fitted attributes end in `_`.
 
     Fitted attributes: `certificate_` (what was spent), `plan_` (the executed plan), `logits_` (one row for each node),
-    `budget_` (the epsilon that the fit and later releases may cost together).
+    `budget_` (the epsilon that the fit and later releases may cost together), `history_` (what the fit did, stage by
+    stage, without private values).
 
     Formal guarantee: a fit reads private data only through the mechanisms of its plan, and `certificate_` states their
     epsilon and delta at `level`. All parameters are treated as public. Choose them without looking at private data.
@@ -158,6 +160,7 @@ class NodeClassifier(FittedModel):
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
         certificate = replace(ledger.certificate(), learnt=self._learnt)
+        log_end(ledger.plan, certificate.epsilon)
         return self.take(
             FittedState(
                 ledger=ledger,
@@ -185,13 +188,24 @@ class NodeClassifier(FittedModel):
         `seed` is that of initial weights and dropout: public randomness, apart from the noise.
         """
         self._ledger = ledger
-        self._learnt = ()  # of an earlier fit
+        self._learnt, self._history = (), ()  # of an earlier fit
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            with kept:
+            with kept, self._noting(ledger):
                 inputs = make_inputs()
                 inputs.target = replace(inputs.target, weights=self._class_weights(inputs, ledger))
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+
+    @contextmanager
+    def _noting(self, ledger: LedgerLike) -> Iterator[None]:
+        """Note each stage of a fit, in `history_` and in the log."""
+        history = ledger.stages = History(ledger.stages, ledger)
+        log_start(ledger.plan)
+        try:
+            yield
+        finally:
+            ledger.stages = history.inner
+        self._history = tuple(history.stages)
 
     def _class_weights(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor | None:
         """What each class weighs: as declared, or by the counts of its training nodes; None: all weigh 1.

@@ -17,9 +17,9 @@ from graphveil.evaluation import Evaluation, decided, evaluate, rare_class, scor
 from graphveil.execution import LedgerLike
 from graphveil.graph import GraphView
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods.answers import Answers
 from graphveil.methods.inputs import node_index
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate

@@ -141,7 +141,8 @@ def plan_html(plan: Plan) -> str:
     for branch in plan.branches:
         parts += [f"<p>then, in the branch <b>{_safe(branch.name)}</b></p>", _table(branch.mechanisms)]
     for other in plan.beside:
-        parts += [f"<p>beside it: {_safe(_role_beside(other))}</p>", _table(other.all_mechanisms)]
+        what = "the choice" if other.method == SEARCH else f"another candidate ({other.method})"
+        parts += [f"<p>beside it: {_safe(what)}</p>", _table(other.all_mechanisms)]
     cost = "no guarantee" if math.isinf(plan.epsilon) else f"epsilon {plan.epsilon:.4g} at delta {plan.delta:.3g}"
     assumed = "".join(f"<li>{_safe(line)}</li>" for line in plan.assumptions)
     about = f"<p>{_safe(describe(plan.level))}</p><p><b>{cost}</b></p>"
