@@ -7,7 +7,7 @@ import logging as _logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphveil.methods.attached import Attached, attach
+from graphveil.methods import Attached, attach
 
 if TYPE_CHECKING:
     from graphveil.artifact import load

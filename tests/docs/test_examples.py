@@ -19,8 +19,8 @@ from graphveil.cli import app
 from graphveil.graph import csbm
 
 ROOT = Path(__file__).parents[2]
-NAMES = ("index", "tutorial", "choosing", "artifact", "serving", "checkpoint", "scale", "sharp-edges", "search", "from-pyg")
-PAGES = ["README.md", *(f"docs/{name}.md" for name in NAMES)]
+NAMES = ("index", "tutorial", "choosing", "artifact", "serving", "checkpoint", "scale", "sharp-edges")
+PAGES = ["README.md", *(f"docs/{name}.md" for name in (*NAMES, "search", "from-pyg"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 

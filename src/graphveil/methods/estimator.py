@@ -20,8 +20,7 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import Graph, GraphView, cap_degree, column_sums
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods import defaults
-from graphveil.methods.attached import attached
+from graphveil.methods import attached, defaults
 from graphveil.methods.fitted import FittedModel
 from graphveil.methods.history import History, log_end, log_start
 from graphveil.methods.inputs import Inputs

@@ -13,7 +13,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.graph import Graph
-from graphveil.methods.attached import attached
+from graphveil.methods import attached
 from graphveil.methods.history import Stage
 from graphveil.methods.inputs import Inputs, rows_of_norm
 from graphveil.methods.new_nodes import answer_new_nodes, epsilon_with
