@@ -65,7 +65,11 @@ class Settable:
             if name not in known:
                 raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
             setattr(self, name, value)
+        self.__post_init__()
         return self
+
+    def __post_init__(self) -> None:
+        """What the constructor does with its arguments once they are stored."""
 
 
 @dataclass(eq=False)
@@ -166,11 +170,6 @@ class Parameters(Settable):
         Clipped training depends on the scale of its inputs, so where features are private all rows get one norm.
         """
         return defaults.FEATURE_NORM if protects_attributes(self.level) else None
-
-    def set_params(self, **params: Any) -> Self:
-        super().set_params(**params)
-        self.level = level_of(self.level, self.max_degree)
-        return self
 
     def plan(self, graph: Graph) -> Plan:
         """What a fit on this graph would spend, without fitting.
