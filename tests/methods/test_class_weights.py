@@ -59,8 +59,15 @@ def test_balanced_weights_are_paid_for(rare, tmp_path):
     assert not public.plan_.mechanisms, "where labels are public, counting them costs nothing"
 
 
-@pytest.mark.parametrize("level", [K1, gv.Node(8), gv.KNeighbor(1, unit="zero-out")], ids=str)
-@pytest.mark.parametrize("method", ["mlp", "dpdgc", "auto"])
+@pytest.mark.parametrize(
+    ("method", "level"),
+    [
+        *((method, level) for method in ("mlp", "dpdgc") for level in (K1, gv.KNeighbor(1, unit="zero-out"))),
+        ("mlp", gv.Node(8)),
+        pytest.param("auto", K1, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
 def test_nothing_moves_by_more_than_its_sensitivity(method, level):
     """A whole fit is recorded on one graph and replayed on an adjacent one."""
     part = small_part(GRAPH, 60, 0, most_links=7)

@@ -86,6 +86,8 @@ def test_names_cannot_break_out_of_the_page(model):
 def test_a_search_shows_its_candidates():
     search = gv.PrivateSearch(gv.MLP(K1, steps=3), {"clip": [0.5, 1.0]}, epsilon=6.0, seed=0)
     plan = shown(search.plan(GRAPH))
+    assert "MLP, MLP" in shown(search)
+    assert "not fitted yet" in shown(search)
     assert "another candidate (mlp)" in plan
     assert "the choice" in plan
     assert "for all 2 candidates of a search" in shown(search.fit(GRAPH))

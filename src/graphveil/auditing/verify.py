@@ -86,7 +86,7 @@ def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
     problems += [problem for problem in damage if problem not in problems]
     findings: list[Finding] = []
     if audits and not isinstance(certificate.level, Public) and not problems:
-        plans = (certificate.plan().alone, *certificate.beside)
+        plans = dict.fromkeys((certificate.plan().alone, *certificate.beside))  # equal candidates once
         findings = [f for plan in plans for f in audit_mechanisms(Subject.sound(plan), CANARIES, CONFIDENCE, seed)]
         problems += [
             f"audit: {f.attack} on {f.target} shows epsilon >= {f.bound.epsilon:.4g}, claimed {f.claimed_epsilon:.4g}"

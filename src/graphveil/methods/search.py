@@ -16,6 +16,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier, check_graph, training_set
+from graphveil.methods.history import LOGGER
 from graphveil.methods.parameters import Settable
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
@@ -27,6 +28,7 @@ from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Level, Public
 from graphveil.privacy.mechanisms import ByKind, GaussianRelease
 from graphveil.privacy.plan import SEARCH, Plan
+from graphveil.privacy.wording import model_html
 
 # What candidates can be compared by.
 METRICS = ("accuracy", "balanced_accuracy")
@@ -131,7 +133,8 @@ class PrivateSearch(Settable):
             ledgers.append(Ledger(each, source, before_first=booked))
             return ledgers[-1]
 
-        for model, each in zip(models, (plan.alone, *plan.beside), strict=False):
+        for number, (model, each) in enumerate(zip(models, (plan.alone, *plan.beside), strict=False), start=1):
+            LOGGER.info("search: candidate %d of %d", number, len(models))
             model.execute(graph, each, make_ledger)
         choice = make_ledger(plan.beside[-1], NoiseSource(_seed_of(self.seed, len(models))))
         counts = held_out_counts(models, graph, by_class=self.metric == "balanced_accuracy")
@@ -199,7 +202,14 @@ class PrivateSearch(Settable):
         return self._listed()[0][0].__sklearn_tags__()
 
     def _repr_html_(self) -> str:
-        return self._fitted()._repr_html_()
+        names = [type(each).__name__ for each, _ in self._listed()]
+        shown = [
+            ("candidates", ", ".join(names)),
+            ("grid", self.grid),
+            ("epsilon", self.epsilon),
+            ("metric", self.metric),
+        ]
+        return model_html(type(self).__name__, shown, self.certificate_ if self.__sklearn_is_fitted__() else None)
 
     def _listed(self) -> list[tuple[NodeClassifier, dict[str, Any]]]:
         """An estimator and its settings for each candidate."""
