@@ -105,18 +105,19 @@ def test_a_held_out_node_moves_the_counts_by_the_bound_and_no_more():
     part = small_part(GRAPH, 60, 0, most_links=7)
     bounds = {by_class: bound_of(gv.KNeighbor(2), len(CANDIDATES), by_class=by_class) for by_class in (False, True)}
     largest = dict.fromkeys(bounds, 0.0)
-    for own in part.val_mask.nonzero().squeeze(1).tolist()[:2]:
-        labels, features = part.labels.clone(), part.features.clone()
+    for own in part.val_mask.nonzero().squeeze(1).tolist()[:4]:
+        labels = part.labels.clone()
         labels[own] = 1 - labels[own]
-        for changed in (part.replace(labels=labels), part.replace(labels=labels, features=_turned(features, own))):
-            after, before = answers_on(AdjacentGraphs(part, changed, own), CANDIDATES)
-            for by_class, bound in bounds.items():
-                counts = held_out_counts(after, part, by_class=by_class)
-                moved = float((counts - held_out_counts(before, changed, by_class=by_class)).norm())
-                assert moved <= bound * (1 + 1e-12)
-                largest[by_class] = max(largest[by_class], moved)
+        features = _turned(part.features.clone(), own) if own % 2 else part.features
+        changed = part.replace(labels=labels, features=features)
+        after, before = answers_on(AdjacentGraphs(part, changed, own), CANDIDATES)
+        for by_class, bound in bounds.items():
+            counts = held_out_counts(after, part, by_class=by_class)
+            moved = float((counts - held_out_counts(before, changed, by_class=by_class)).norm())
+            assert moved <= bound * (1 + 1e-12)
+            largest[by_class] = max(largest[by_class], moved)
     assert largest[False] == pytest.approx(len(CANDIDATES) ** 0.5), "one that forgets the candidates would be caught"
-    assert largest[True] > 0.9 * bounds[True]
+    assert largest[True] > (len(CANDIDATES) + 1) ** 0.5, "as would one that forgets that it enters another class"
 
 
 def _turned(features, own):
