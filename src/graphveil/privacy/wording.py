@@ -176,15 +176,18 @@ def _rows(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _lists(lines: Iterable[str]) -> str:
-    """Lines of a certificate: items become a list, everything else a paragraph."""
-    made, items = [], []
-    for line in (*filter(str.strip, lines), ""):
+    """Lines of a certificate: items become a list, the line above indented ones a heading, all else a paragraph."""
+    made, items = [], list[str]()
+    kept = [line for line in lines if line.strip()]
+    for line, after in zip([*kept, ""], [*kept[1:], "", ""], strict=True):
         if line.startswith("  - "):
             items.append(f"<li>{_safe(line[4:])}</li>")
             continue
         made += [f"<ul>{''.join(items)}</ul>"] if items else []
         items = []
-        made += [f"<p>{_safe(line.strip())}</p>"] if line else []
+        heading = not line.startswith(" ") and after.startswith("  ")
+        text = _safe(line.strip())
+        made += [f"<p>{f'<b>{text}</b>' if heading else text}</p>"] if line else []
     return "".join(made)
 
 
