@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -61,9 +62,12 @@ class History(Stages):
         self._note(name, 1, None)
         return value
 
-    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterator[int]:
-        yield from self.inner.steps(count, name, carried, show)
-        self._note(name, count, getattr(carried, "learning_rate", None))
+    def steps(self, count: int, name: str, carried: Carried, show: bool | None, *rest: Any) -> Iterator[int]:
+        made = count
+        for step in self.inner.steps(count, name, carried, show, *rest):
+            yield step
+            made = step + 1  # a training without noise may end before its last step
+        self._note(name, made, getattr(carried, "learning_rate", None))
 
     def _note(self, name: str, steps: int, learning_rate: float | None) -> None:
         planned = {mechanism.name: mechanism for mechanism in self._ledger.plan.mechanisms}
