@@ -3,10 +3,11 @@
 Names are loaded when they are first used: `import graphveil` loads neither PyTorch nor SciPy.
 """
 
+import logging as _logging
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from graphveil.methods.attached import Attached, attach
+from graphveil.methods import Attached, attach
 
 if TYPE_CHECKING:
     from graphveil.artifact import load
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from graphveil.methods.gap import GAP, Caribou, ProGAP
     from graphveil.methods.mlp import MLP
     from graphveil.methods.sage import DPSAGE, SAGE, RandEdge
+    from graphveil.methods.search import PrivateSearch
     from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate
     from graphveil.privacy.facts import PublicFacts
@@ -33,6 +35,7 @@ _MODULES = {
     "errors": ("BudgetExceeded", "GraphveilError", "InvalidInput"),
     "graph": ("Graph", "load_dataset", "read_graph", "write_graph"),
     "methods": ("DPDGC", "DPSAGE", "GAP", "MLP", "SAGE", "Auto", "Caribou", "ProGAP", "RandEdge"),
+    "methods.search": ("PrivateSearch",),
     "privacy.budget": ("BudgetLedger",),
     "privacy.certificate": ("Certificate",),
     "privacy.facts": ("PublicFacts",),
@@ -60,6 +63,7 @@ __all__ = [
     "Level",
     "Node",
     "Plan",
+    "PrivateSearch",
     "ProGAP",
     "Public",
     "PublicFacts",
@@ -81,6 +85,8 @@ def _open_checkpoint(*args: Any, **options: Any) -> Any:
     return import_module("graphveil.checkpoint").Checkpoint(*args, **options)
 
 
+# Silent unless whoever uses the library sets up a handler.
+_logging.getLogger(__name__).addHandler(_logging.NullHandler())
 # Methods do not import the packages above them.
 attach(Attached(_save, _open_checkpoint))
 
@@ -93,4 +99,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    private = [name for name in globals() if name.startswith("_") and name not in __all__]
+    return [*__all__, *private]

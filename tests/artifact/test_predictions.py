@@ -12,8 +12,8 @@ from graphveil.artifact.contents import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers, read_new_nodes
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods import new_nodes
-from graphveil.methods.answers import epsilon_with
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import epsilon_with
 from support.artifacts import GRAPH, NEW, fitted
 
 FORK = multiprocessing.get_context("fork")

@@ -70,7 +70,7 @@ def leaves_one_version(monkeypatch, folder):
     complete = []
 
     def look(self, *rest):
-        complete.append(set(os.listdir(folder)) == self.stages._state.files | {STATE})
+        complete.append(set(os.listdir(folder)) == self.stages.inner._state.files | {STATE})
         return book(self, *rest)
 
     book = Ledger._book

@@ -20,7 +20,7 @@ from graphveil.graph import csbm
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("index", "tutorial", "data", "choosing", "artifact", "serving", "checkpoint", "scale", "sharp-edges")
-PAGES = ["README.md", *(f"docs/{name}.md" for name in NAMES)]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in (*NAMES, "search", "from-pyg"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 

@@ -38,6 +38,7 @@ CASES = {
     "node": lambda: (graph(), gv.DPDGC(gv.Node(max_degree=40), 8.0, seed=3, steps=6, table="labels")),
     "sampled": lambda: (graph(), gv.DPDGC(K1, 8.0, 1e-3, seed=0, steps=3, hidden=16, table="trained", batch_size=90)),
     "mlp": lambda: (graph(), gv.MLP(K1, 8.0, seed=0, steps=6)),
+    "weighted": lambda: (graph(), gv.MLP(K1, 8.0, seed=0, steps=6, class_weight="balanced")),
     "edge": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, steps=6, epochs=6, table="trained")),
     "public": lambda: (graph(), gv.DPDGC(gv.Public(), seed=0, epochs=6, hidden=16)),
     "sparse": lambda: (sparse(), gv.MLP(gv.Public(), seed=0, epochs=6, hidden=20)),

@@ -234,7 +234,9 @@ def _contents(
 def params_of(model: NodeClassifier) -> dict[str, Any]:
     """The parameters that make a model what it is."""
     params = {name: value for name, value in model.get_params().items() if name not in NOT_KEPT}
-    params["shares"] = None if model.shares is None else dict(model.shares)
+    for name in ("shares", "class_weight", "class_prior"):
+        value = params[name]
+        params[name] = {str(key): each for key, each in value.items()} if isinstance(value, Mapping) else value
     return params
 
 

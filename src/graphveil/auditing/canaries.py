@@ -23,7 +23,7 @@ from graphveil.methods.expectation import GraphBranch, right_counts
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.link_statistics import link_sums
 from graphveil.methods.tables import neighbor_label_counts
-from graphveil.methods.training import NO_LABEL
+from graphveil.methods.training import NO_LABEL, label_rows
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
@@ -143,6 +143,8 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         )
     if mechanism.role == "statistics":
         return _moved_sums(*statistics_sums(plan)), lambda graph: graph.table
+    if mechanism.role == "classes":
+        return _moved_sums(*class_sums(plan)), lambda graph: graph.table
     if mechanism.role == "expectation":
         return _moved_sums(*expectation_sums(plan)), lambda graph: graph.table
     if mechanism.role == "table" and mechanism.table == "posteriors":
@@ -208,6 +210,13 @@ def _moved_sums(before: torch.Tensor, after: torch.Tensor) -> Canary:
     alone = np.zeros((1, 1), dtype=int)
     canary = _plain(alone, alone, own=None)
     return replace(canary, table=before[None].numpy(), table_after=after[None].numpy())
+
+
+def class_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
+    """Class counts before and after a node leaves the first class, for another one where it is not emptied."""
+    labels = torch.tensor([0]), torch.tensor([NO_LABEL if is_zero_out(plan.level) else 1])
+    before, after = (label_rows(each, max(2, plan.facts.classes)).double().sum(0) for each in labels)
+    return before, after
 
 
 def _changed_opinion() -> Canary:

@@ -16,11 +16,12 @@ from graphveil.auditing.report import Finding
 from graphveil.auditing.run import audit_mechanisms
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.search import METRICS, choice_plan
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.privacy.certificate import Certificate, assumptions_of, not_protected_by
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses
-from graphveil.privacy.plan import Plan
+from graphveil.privacy.plan import SEARCH, Plan
 
 _TOLERANCE = 1e-6
 # All branches of a plan are calibrated to the same epsilon, each to within a tenth of this.
@@ -85,7 +86,8 @@ def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
     problems += [problem for problem in damage if problem not in problems]
     findings: list[Finding] = []
     if audits and not isinstance(certificate.level, Public) and not problems:
-        findings = audit_mechanisms(Subject.sound(certificate.plan()), CANARIES, CONFIDENCE, seed)
+        plans = dict.fromkeys((certificate.plan().alone, *certificate.beside))  # equal candidates once
+        findings = [f for plan in plans for f in audit_mechanisms(Subject.sound(plan), CANARIES, CONFIDENCE, seed)]
         problems += [
             f"audit: {f.attack} on {f.target} shows epsilon >= {f.bound.epsilon:.4g}, claimed {f.claimed_epsilon:.4g}"
             for f in findings
@@ -153,7 +155,11 @@ def check_certificate(certificate: Certificate) -> list[str]:
         The problems: figures that do not follow from its mechanisms, or mechanisms that the method does not have.
     """
     try:
-        return [*_figures(certificate), *_mechanisms(certificate)]
+        plan = certificate.plan()
+        problems = [*_figures(certificate), *_search(plan)]
+        for each in (plan.alone, *(other for other in plan.beside if other.method != SEARCH)):
+            problems += [*_branch_budgets(each), *_mechanisms(each)]
+        return problems
     except GraphveilError:
         raise
     except (ArithmeticError, ValueError) as error:
@@ -189,21 +195,48 @@ def _figures(certificate: Certificate) -> Iterator[str]:
             yield f"certificate: {name} is stated as {claimed:.6g}, its mechanisms give {computed:.6g}"
     if plan.rdp_epsilon < max(by_kind.values()) * (1 - 1e-3) and math.isfinite(plan.rdp_epsilon):
         yield f"certificate: the accountants disagree ({max(by_kind.values()):.6g} and {plan.rdp_epsilon:.6g})"
-    # A branch without noise of its own costs what it costs; the others are calibrated to one epsilon.
+
+
+def _branch_budgets(plan: Plan) -> Iterator[str]:
+    """Problems if the branches of a plan do not cost the same.
+
+    A branch without noise of its own costs what it costs; the others are calibrated to one epsilon.
+    """
     calibrated = [b for b in plan.branches if any(not isinstance(m, Responses) and m.noise > 0 for m in b.mechanisms)]
     each = [max(plan.follow(branch.name).followed_epsilon_by_kind().values()) for branch in calibrated]
     if each and not math.isclose(min(each), max(each), rel_tol=_SAME_BUDGET):
         yield f"certificate: its branches have budgets of their own ({', '.join(f'{value:.6g}' for value in each)})"
 
 
-def _mechanisms(certificate: Certificate) -> Iterator[str]:
+def _search(plan: Plan) -> Iterator[str]:
+    """Problems if a search does not list one choice, among as many candidates as there are, at its sensitivity."""
+    if not plan.beside:
+        return
+    choices = [other for other in plan.beside if other.method == SEARCH]
+    if len(choices) != 1:
+        yield f"certificate: a search makes one choice, and {len(choices)} are listed"
+        return
+    claimed = choices[0]
+    possible = [choice_plan(plan.level, plan.facts, plan.delta, len(plan.beside), metric, 1.0) for metric in METRICS]
+    if not any(_names(each) == _names(claimed) and _same_sensitivities(each, claimed) for each in possible):
+        yield f"certificate: its choice is not one among {len(plan.beside)} candidates, which are listed"
+
+
+def _same_sensitivities(plan: Plan, claimed: Plan) -> bool:
+    return all(
+        _close(ours.sensitivity.of(kind), claimed[ours.name].sensitivity.of(kind))
+        for ours in plan.all_mechanisms
+        for kind in KINDS
+    )
+
+
+def _mechanisms(claimed: Plan) -> Iterator[str]:
     """Problems if none of the method's plans at this level has these mechanisms, branches and sensitivities."""
     try:
-        possible = list(_possible(certificate))
+        possible = list(_possible(claimed))
     except GraphveilError as error:
-        yield f"certificate: {certificate.method} has no such plan ({error})"
+        yield f"certificate: {claimed.method} has no such plan ({error})"
         return
-    claimed = certificate.plan()
     expected = next((each for each in possible if _names(each) == _names(claimed)), None)
     if expected is None:
         wanted = " or ".join(dict.fromkeys(map(_listed, possible)))
@@ -236,23 +269,18 @@ def _listed(plan: Plan) -> str:
     return f"{names}, then by branch ({'; '.join(branches)})" if branches else names
 
 
-def _possible(certificate: Certificate) -> Iterator[Plan]:
+def _possible(plan: Plan) -> Iterator[Plan]:
     """The plans that the method may have had. What was spent is a little less than what was asked for."""
-    spent = min(certificate.epsilon, _LARGE) if certificate.epsilon > 0 else 1.0
-    for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
+    spent = min(plan.epsilon, _LARGE) if plan.epsilon > 0 else 1.0
+    for epsilon in (None,) if isinstance(plan.level, Public) else (spent, 1.01 * spent):
         yield make_plan(
-            certificate.method,
-            certificate.level,
-            certificate.facts,
-            epsilon=epsilon,
-            delta=certificate.delta,
-            settings=_settings(certificate),
+            plan.method, plan.level, plan.facts, epsilon=epsilon, delta=plan.delta, settings=_settings(plan)
         )
 
 
-def _settings(certificate: Certificate) -> Settings:
+def _settings(plan: Plan) -> Settings:
     """The settings, as far as the mechanisms show them."""
-    listed = certificate.plan().all_mechanisms
+    listed = plan.all_mechanisms
     trainings = [m for m in listed if isinstance(m, ClippedTraining)]
     trained = next(iter(trainings), None)
     # The default clips its classifier of features at a part of `clip`, and a head at all of it.
@@ -269,6 +297,7 @@ def _settings(certificate: Certificate) -> Settings:
         table=released.table if released else "auto",
         row_norm=released.row_norm if released else 1.0,
         tau=next((m.tau for m in releases if m.tau is not None), None),
+        counts_classes=any(m.role == "classes" for m in releases),
     )
 
 

@@ -53,6 +53,16 @@ Threshold = Annotated[
     float | None, typer.Option(help="Predict the class of interest from this probability on; else the most probable.")
 ]
 
+ClassWeight = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="CLASS=NUMBER for each class: how much its training nodes count; or balanced, which is paid for."
+    ),
+]
+ClassPrior = Annotated[
+    list[str] | None, typer.Option(help="CLASS=SHARE for each class: declared shares where predictions are used.")
+]
+
 LedgerPath = Annotated[
     Path | None, typer.Option("--ledger", help="File that adds up all trainings on these people (graphveil ledger).")
 ]
@@ -188,6 +198,12 @@ def parse_named(field: str, values: list[str] | None) -> dict[str, float]:
             raise InvalidInput(field, value, "must have the form NAME=VALUE")
         named[name] = parse_number(f"{field} {name}", number)
     return named
+
+
+def parse_class_words(weight: list[str] | None, prior: list[str] | None) -> dict[str, Any]:
+    """What `--class-weight` and `--class-prior` say, as arguments of an estimator."""
+    weights = "balanced" if weight == ["balanced"] else parse_named("class_weight", weight)
+    return {"class_weight": weights or None, "class_prior": parse_named("class_prior", prior) or None}
 
 
 def parse_number(field: str, text: str) -> float:

@@ -69,6 +69,7 @@ def plan(
     table: TableW = None,
     steps: Steps = None,
     batch_size: BatchSize = None,
+    class_weight: Annotated[str | None, typer.Option(help="balanced: with counts of the classes.")] = None,
     hops: Annotated[int, typer.Option(help="GAP's hops.")] = 2,
     layers: Annotated[int, typer.Option(help="DP-SAGE's layers.")] = 1,
     as_json: AsJson = False,
@@ -103,6 +104,7 @@ def plan(
             table=table or "auto",
             max_degree=max_degree,
             shares=parse_named("share", share),
+            counts_classes=_counts_classes(class_weight),
         ),
         noise=_noise(noise),
         shared_multiplier=shared_multiplier,
@@ -123,6 +125,12 @@ def warn_of_delta(plan: Plan) -> None:
     warning = delta_warning(plan.level, plan.facts, plan.delta) if plan.all_mechanisms else None
     if warning is not None:
         typer.echo(f"WARNING: {warning}", err=True)
+
+
+def _counts_classes(class_weight: str | None) -> bool:
+    if class_weight not in (None, "balanced"):
+        raise InvalidInput("class_weight", class_weight, "must be balanced; declared weights change no plan")
+    return class_weight is not None
 
 
 def _noise(values: list[str] | None) -> float | dict[str, float] | None:

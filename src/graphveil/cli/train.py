@@ -21,6 +21,8 @@ from graphveil.cli.options import (
     AsJson,
     Attributes,
     BatchSize,
+    ClassPrior,
+    ClassWeight,
     Delta,
     Directed,
     K,
@@ -43,6 +45,7 @@ from graphveil.cli.options import (
     default_method,
     load_graph,
     named_ledger,
+    parse_class_words,
     parse_delta,
     parse_every,
     parse_named,
@@ -93,6 +96,8 @@ def train(
     batch_size: BatchSize = None,
     share: Shares = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    class_weight: ClassWeight = None,
+    class_prior: ClassPrior = None,
     positive: Positive = None,
     threshold: Threshold = None,
     out: Annotated[Path | None, typer.Option(help="New folder for model, certificate, predictions, report.")] = None,
@@ -142,6 +147,7 @@ def train(
         reserved_readers=reserve_readers,
         public_edges=public_edges,
         device=device,
+        **parse_class_words(class_weight, class_prior),
         **{name: value for name, value in options.items() if value is not None},
     )
     if divided:

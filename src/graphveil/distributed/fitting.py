@@ -24,9 +24,9 @@ from graphveil.distributed.ledger import ShardedLedger, SharedSource
 from graphveil.distributed.shard import Shard, Span
 from graphveil.errors import InvalidInput
 from graphveil.methods import METHODS
-from graphveil.methods.answers import Answers
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import unwritable
@@ -73,6 +73,7 @@ def fit(
     if model.device != "cpu":
         model.device = f"cuda:{torch.cuda.current_device()}"
     _check_same_parameters(model, group)
+    model.check_classes(shard.class_names, shard.num_classes)
     facts = shard.facts(group, edges=model.public_edges)
     plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
     source = SharedSource(model.seed, group, shard.span)
@@ -224,5 +225,5 @@ def _prediction_lines(model: NodeClassifier, group: Group) -> Iterator[bytes]:
     yield csv_head(naming, model.logits_.shape[1])
     for block in group.to_first(model.logits_, _ROWS_AT_ONCE):
         names = [naming.node(place) for place in range(node, node + len(block))]
-        yield csv_rows(naming, names, torch.softmax(block, dim=1).numpy())
+        yield csv_rows(naming, names, model.probabilities(block).numpy())
         node += len(block)

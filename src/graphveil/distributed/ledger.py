@@ -104,7 +104,7 @@ class ShardedLedger(Ledger):
         self._shared, self._group, self.nodes, self.train = source, group, nodes, train
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        if self.plan[name].role == "scales":  # no rows of nodes: all processes have the same counts
+        if self.plan[name].role in ("scales", "classes"):  # no rows of nodes: all processes have the same counts
             return super().release(name, value)
         with self._shared.only(self.nodes):
             return super().release(name, value)

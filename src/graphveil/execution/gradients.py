@@ -140,17 +140,18 @@ class ClippedSums:
         self._sparse: dict[Layer, TransposedSums] = {}
 
     @torch.no_grad()
-    def of(self, row_losses: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    def of(self, row_losses: Callable[[], torch.Tensor], weights: torch.Tensor | None = None) -> list[torch.Tensor]:
         """The sum over one batch.
 
         Args:
             row_losses: Runs the model and returns one loss for each row.
+            weights: What each row's clipped gradient is multiplied by, at most 1; larger numbers count as 1.
 
         Returns:
             One float64 tensor for each parameter, in the model's order.
         """
         sums = self._zeros()
-        for call, taken, outputs in self._clipped(row_losses):
+        for call, taken, outputs in self._clipped(row_losses, weights):
             inputs = taken.on_lattice(call.rows)
             if isinstance(inputs, SparseRows):
                 rounded = outputs.rounded()
@@ -162,7 +163,10 @@ class ClippedSums:
 
     @torch.no_grad()
     def over(
-        self, blocks: Sequence[torch.Tensor], row_losses: Callable[[torch.Tensor], torch.Tensor]
+        self,
+        blocks: Sequence[torch.Tensor],
+        row_losses: Callable[[torch.Tensor], torch.Tensor],
+        weights_of: Callable[[torch.Tensor], torch.Tensor | None] = lambda block: None,
     ) -> list[torch.Tensor]:
         """The sum over all rows of `blocks`, which must be the same at every step.
 
@@ -172,13 +176,14 @@ class ClippedSums:
         Args:
             blocks: Indices of rows.
             row_losses: Runs the model on the rows of a block and returns one loss for each.
+            weights_of: For the rows of a block, what `of` calls weights.
 
         Returns:
             One float64 tensor for each parameter, in the model's order, valid until the next call.
         """
         sums = self._zeros()
         for block in blocks:
-            for call, taken, outputs in self._clipped(partial(row_losses, block)):
+            for call, taken, outputs in self._clipped(partial(row_losses, block), weights_of(block)):
                 inputs = taken.on_lattice(call.rows)
                 if isinstance(inputs, SparseRows):
                     if call.layer not in self._sparse:
@@ -214,10 +219,12 @@ class ClippedSums:
             counted = rounded if taken.counted is None else rounded * taken.counted[:, None]
             sums[id(layer.bias)] += self._arithmetic.total(counted)
 
-    def _clipped(self, row_losses: Callable[[], torch.Tensor]) -> list[tuple[Call, _Input, Factor]]:
+    def _clipped(
+        self, row_losses: Callable[[], torch.Tensor], weights: torch.Tensor | None
+    ) -> list[tuple[Call, _Input, Factor]]:
         """Each layer's call, its input and the gradients of its outputs, both on their lattices.
 
-        The gradients are scaled so that each row's whole gradient has norm at most `clip`.
+        The gradients are scaled so that each row's whole gradient has norm at most `clip`, or a part of it by weight.
         """
         calls, losses = recorded_pass(self._model, row_losses)
         taken = [self._taken(call.rows) for call in calls]
@@ -228,6 +235,8 @@ class ClippedSums:
             usable &= each.usable
         usable &= squared.isfinite()
         scale = (self._clip * INWARD / squared.sqrt_().clamp_min_(1e-300)).clamp_(max=1.0)
+        if weights is not None:
+            scale *= weights.clamp(0, 1)
         return [
             (call, each, self._outputs(each, call.gradient, scale, usable))
             for call, each in zip(calls, taken, strict=True)

@@ -340,6 +340,14 @@ class Graph(Conversions):
             f"{self.num_classes} classes, {split} in train/val/test)"
         )
 
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        """Refused: scikit-learn asks for it before it cuts a table of rows into folds."""
+        why = (
+            "is no table of rows, so it cannot be cut into folds; to choose among settings and pay for the choice, "
+            "use gv.PrivateSearch"
+        )
+        raise InvalidInput("graph", self.name, why)
+
     def __getstate__(self) -> dict[str, Any]:
         # The cached matrices are cheap to build again and would triple what is sent to another process.
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import secrets
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Self
@@ -20,15 +20,15 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
 from graphveil.graph import Graph, GraphView, cap_degree, column_sums
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods import defaults
-from graphveil.methods.answers import Answers
-from graphveil.methods.attached import attached
+from graphveil.methods import attached, defaults
 from graphveil.methods.fitted import FittedModel
+from graphveil.methods.history import History, log_end, log_start
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FitKeeper, FittedState
 from graphveil.methods.scales import learn_scales
-from graphveil.methods.training import Logits, Target, train_freely, train_privately
+from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.facts import check_declared_edges
@@ -44,7 +44,8 @@ def training_set(graph: GraphView) -> str:
 def check_graph(graph: object, y: object = None) -> None:
     """Refuse what scikit-learn hands to estimators of tables, with what to do instead."""
     if y is not None:
-        raise InvalidInput("y", type(y).__name__, "labels are in the graph; call fit(graph)")
+        why = "labels are in the graph; call fit(graph), and gv.PrivateSearch to choose among settings"
+        raise InvalidInput("y", type(y).__name__, why)
     if not isinstance(graph, Graph):
         why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
         raise InvalidInput("graph", type(graph).__name__, why)
@@ -54,7 +55,8 @@ class NodeClassifier(FittedModel):
     """Base of all methods. Arguments go to the constructor, `fit` trains, fitted attributes end in `_`.
 
     Fitted attributes: `certificate_` (what was spent), `plan_` (the executed plan), `logits_` (one row for each node),
-    `budget_` (the epsilon that the fit and later releases may cost together).
+    `budget_` (the epsilon that the fit and later releases may cost together), `history_` (what the fit did, stage by
+    stage, without private values).
 
     Formal guarantee: a fit reads private data only through the mechanisms of its plan, and `certificate_` states their
     epsilon and delta at `level`. All parameters are treated as public. Choose them without looking at private data.
@@ -156,7 +158,8 @@ class NodeClassifier(FittedModel):
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
-        certificate = dataclasses.replace(ledger.certificate(), learnt=self._learnt)
+        certificate = replace(ledger.certificate(), learnt=self._learnt)
+        log_end(ledger.plan, certificate.epsilon)
         return self.take(
             FittedState(
                 ledger=ledger,
@@ -184,12 +187,43 @@ class NodeClassifier(FittedModel):
         `seed` is that of initial weights and dropout: public randomness, apart from the noise.
         """
         self._ledger = ledger
-        self._learnt = ()  # of an earlier fit
+        self._learnt, self._history = (), ()  # of an earlier fit
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            with kept:
+            with kept, self._noting(ledger):
                 inputs = make_inputs()
+                inputs.target = replace(inputs.target, weights=self._class_weights(inputs, ledger))
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+
+    @contextmanager
+    def _noting(self, ledger: LedgerLike) -> Iterator[None]:
+        """Note each stage of a fit, in `history_` and in the log."""
+        history = ledger.stages = History(ledger.stages, ledger)
+        log_start(ledger.plan)
+        try:
+            yield
+        finally:
+            ledger.stages = history.inner
+        self._history = tuple(history.stages)
+
+    def _class_weights(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor | None:
+        """What each class weighs: as declared, or by the counts of its training nodes; None: all weigh 1.
+
+        Only ratios matter. The largest is made 1, so that clipped gradients stay within their norm.
+        """
+        declared = self.declared_weights(data.class_names, data.classes)
+        if self.class_weight is None:
+            return None
+        if declared is not None:
+            return torch.tensor(declared, device=data.target.train.device) / max(declared)
+        labels = data.target.labels[data.target.train]
+        counts = data.target.total(label_rows(labels, data.classes).double().sum(0))
+        least = 1.0
+        if ledger.plan.with_role("classes"):
+            counts = ledger.release("classes", counts).double()
+            least = max(1.0, ledger.plan["classes"].noise)  # what is below may be noise alone
+        counts = counts.clamp_min(least)
+        return (counts.min() / counts).float().to(labels.device)
 
     def _read(self, graph: Graph, source: NoiseSource) -> Inputs:
         """The graph as this method reads it; what its columns are scaled by is learnt, and paid for, first."""
@@ -218,6 +252,13 @@ class NodeClassifier(FittedModel):
             return cap_degree(adjacency, bound, seed=int(chosen), power=power)
         self.check_readers(plan, largest)
         return adjacency
+
+    def check_promise(self, graph: Graph, plan: Plan) -> None:
+        """Refuse a graph that breaks the degree promise of a plan, before anything is drawn; where it may be cut, it is
+        not looked at."""
+        if self.room_for_old_readers(plan) is not None and not self.cap_degrees:
+            adjacency = graph.reads(self.direction, by_relation=self.reads_relations(plan))
+            self.check_readers(plan, column_sums(adjacency, self.promised_power(plan)).max().item())
 
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         """Train and return the logits of all nodes."""

@@ -13,10 +13,10 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.graph import Graph
-from graphveil.methods.answers import epsilon_with
-from graphveil.methods.attached import attached
+from graphveil.methods import attached
+from graphveil.methods.history import Stage
 from graphveil.methods.inputs import Inputs, rows_of_norm
-from graphveil.methods.new_nodes import answer_new_nodes
+from graphveil.methods.new_nodes import answer_new_nodes, epsilon_with
 from graphveil.methods.predictions import FittedState, Predictions
 from graphveil.methods.scales import check_columns, with_scales
 from graphveil.privacy.mechanisms import READS_THE_GRAPH, Role
@@ -42,6 +42,8 @@ class FittedModel(Predictions):
 
     # What the paid statistics of a fit say, in sentences for the certificate.
     _learnt: tuple[str, ...] = ()
+    # What the fit did (`history.Stage`); an artifact does not keep it.
+    _history: tuple[Stage, ...] = ()
     # What columns of raw numbers are scaled by (`scales.learn_scales`).
     _scales: torch.Tensor = torch.zeros(0, 5)
     # Whether the method reads the graph where its plan does not say otherwise.
@@ -53,6 +55,12 @@ class FittedModel(Predictions):
         if not self.reads_graph:
             return False
         return not self.plan_.mechanisms or any(m.role in READS_THE_GRAPH for m in self.plan_.mechanisms)
+
+    @property
+    def history_(self) -> tuple[Stage, ...]:
+        """What the fit did, stage by stage, without private values; empty for a model that was loaded."""
+        self.check_fitted()
+        return self._history
 
     def take(self, state: FittedState) -> Self:
         """Be the fitted model with this state; its weights are in place (`train`, `set_part`)."""
@@ -101,7 +109,7 @@ class FittedModel(Predictions):
         if graph.num_features != self.plan_.facts.features:
             raise InvalidInput("features", graph.num_features, f"the model was trained on {self.plan_.facts.features}")
         with torch.no_grad():
-            return torch.softmax(self.logits_on(self.inputs_of(graph)).cpu(), dim=1).numpy()
+            return self.probabilities(self.logits_on(self.inputs_of(graph)).cpu()).numpy()
 
     def inputs_of(self, graph: Graph) -> Inputs:
         """A graph as this fitted model reads it.

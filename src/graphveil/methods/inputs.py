@@ -34,7 +34,7 @@ class Inputs:
         feature_norm: float | None = None,
         scales: torch.Tensor | None = None,
     ) -> None:
-        self.nodes, self.classes = graph.num_nodes, graph.num_classes
+        self.nodes, self.classes, self.class_names = graph.num_nodes, graph.num_classes, graph.class_names
         several = adjacency.shape[0] > adjacency.shape[1]
         # What is read of each relation, one below the other; None: there is one graph.
         self.relations: SparseRows | None = CsrRows(adjacency, device) if several else None

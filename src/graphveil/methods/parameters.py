@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -25,9 +26,54 @@ _MISSING: Any = None
 # Networks beyond this fit into no machine, and nothing is gained by their size.
 _MOST = {"hidden": 2**16, "folds": 1000, "hops": 1000, "layers": 1000, "depth": 1000, "base_layers": 1000}
 
+# Class weights by counts of the training nodes.
+BALANCED = "balanced"
+# Beyond this a ratio of weights leaves nothing of the other classes.
+_LARGEST_WEIGHT = 1e6
+
+
+class Settable:
+    """A dataclass whose fields are its parameters, as scikit-learn wants them."""
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn's `clone` wants them.
+
+        Args:
+            deep: Has no effect; scikit-learn passes it.
+
+        Returns:
+            The arguments by name.
+        """
+        del deep
+        assert dataclasses.is_dataclass(self)
+        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change constructor arguments, as in scikit-learn.
+
+        Args:
+            params: New values by name.
+
+        Returns:
+            This object.
+
+        Raises:
+            InvalidInput: A name is not a parameter, or a level cannot be used.
+        """
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
+            setattr(self, name, value)
+        self.__post_init__()
+        return self
+
+    def __post_init__(self) -> None:
+        """What the constructor does with its arguments once they are stored."""
+
 
 @dataclass(eq=False)
-class Parameters:
+class Parameters(Settable):
     """The parameters that all methods have, and what a fit with them would spend.
 
     Formal guarantee: all parameters are treated as public. Choose them without looking at private data.
@@ -58,6 +104,12 @@ class Parameters:
         free_learning_rate: Of training that reads nothing protected.
         epochs: Steps of training that reads nothing protected.
         dropout: The dropout probability of training that reads nothing protected. Private training has no dropout.
+        class_weight: How much a training node counts, for each class by its name or number; only ratios matter.
+            Declared numbers cost nothing. "balanced": all classes count the same, each node by one over the number of
+            training nodes of its class; where labels are private these counts are paid for (mechanism "classes").
+        class_prior: The declared share of each class where predictions are used, by its name or number. Predictions
+            are shifted from equal shares to these, so it belongs to training nodes that have equally many of each
+            class, or to `class_weight`="balanced". It costs nothing.
         device: Where tensors are: "cpu" or "cuda". Noise is drawn on the processor.
         show_progress: Whether to show a progress bar. None: on a terminal only.
     """
@@ -79,6 +131,8 @@ class Parameters:
     free_learning_rate: float = 0.01
     epochs: int = 100
     dropout: float = 0.5
+    class_weight: Mapping[Any, float] | str | None = None
+    class_prior: Mapping[Any, float] | None = None
     device: str = "cpu"
     show_progress: bool | None = None
 
@@ -117,38 +171,6 @@ class Parameters:
         """
         return defaults.FEATURE_NORM if protects_attributes(self.level) else None
 
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The constructor's arguments, as scikit-learn's `clone` wants them.
-
-        Args:
-            deep: Has no effect; scikit-learn passes it.
-
-        Returns:
-            The arguments by name.
-        """
-        del deep
-        return {item.name: getattr(self, item.name) for item in dataclasses.fields(self)}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change constructor arguments, as in scikit-learn.
-
-        Args:
-            params: New values by name.
-
-        Returns:
-            This model.
-
-        Raises:
-            InvalidInput: A name is not a parameter, or the level cannot be used.
-        """
-        known = self.get_params()
-        for name, value in params.items():
-            if name not in known:
-                raise InvalidInput("parameter", name, f"is not one of {', '.join(known)}")
-            setattr(self, name, value)
-        self.level = level_of(self.level, self.max_degree)
-        return self
-
     def plan(self, graph: Graph) -> Plan:
         """What a fit on this graph would spend, without fitting.
 
@@ -163,6 +185,7 @@ class Parameters:
 
         Formal guarantee: the plan is a function of public facts and of the parameters. Showing it costs nothing.
         """
+        self.check_classes(graph.class_names, graph.num_classes)
         return self.plan_for(
             PublicFacts(
                 nodes=graph.num_nodes,
@@ -194,6 +217,31 @@ class Parameters:
             spend=self.spend,
         )
 
+    def check_classes(self, names: Sequence[str] | None, classes: int) -> None:
+        """Refuse class weights and priors that are not about these classes; `names` is None where they are numbers."""
+        self.declared_weights(names, classes)
+        self.declared_prior(names, classes)
+
+    def declared_weights(self, names: Sequence[str] | None, classes: int) -> list[float] | None:
+        """The declared weight of each class, in order; None: there are none, or they follow from counts."""
+        if self.class_weight is None or self.class_weight == BALANCED:
+            return None
+        if not isinstance(self.class_weight, Mapping):
+            raise InvalidInput("class_weight", self.class_weight, f'must be "{BALANCED}" or a number for each class')
+        weights = by_class("class_weight", self.class_weight, names, classes)
+        if not any(weights):
+            raise InvalidInput("class_weight", self.class_weight, "must be positive for a class at least")
+        return weights
+
+    def declared_prior(self, names: Sequence[str] | None, classes: int) -> list[float] | None:
+        """The declared share of each class, in order."""
+        if self.class_prior is None:
+            return None
+        shares = by_class("class_prior", self.class_prior, names, classes)
+        if not all(shares) or not math.isclose(sum(shares), 1, abs_tol=1e-6):
+            raise InvalidInput("class_prior", self.class_prior, "must be positive shares that add up to 1")
+        return shares
+
     def check_parameters(self) -> None:
         """What no plan looks at, before anything is drawn."""
         validate.device(self.device)
@@ -218,6 +266,7 @@ class Parameters:
             capped=self.cap_degrees,
             reserved_readers=self.reserved_readers,
             shares=self.shares or {},
+            counts_classes=self.class_weight == BALANCED,
         )
 
     def degree_bound(self, plan: Plan) -> int | None:
@@ -259,3 +308,22 @@ class Parameters:
             raise InvalidInput("reserved_readers", self.reserved_readers, why)
         if room is not None:
             check_promise(Node(room), largest)
+
+
+def by_class(field: str, given: Mapping[Any, float], names: Sequence[str] | None, classes: int) -> list[float]:
+    """A number for each class, in order, from numbers by the names of classes or, where they have none, by their
+    numbers. Every class must have one, 0 or more."""
+    if not isinstance(given, Mapping):
+        raise InvalidInput(field, given, "must give a number for each class by its name")
+    known = [str(number) for number in range(classes)] if names is None else list(names)
+    values = {str(name): value for name, value in given.items()}
+    for name in values:
+        if name not in known:
+            raise InvalidInput(field, name, f"is not a class; they are {', '.join(known[:20])}")
+    missing = [name for name in known if name not in values]
+    if missing:
+        raise InvalidInput(field, dict(given), f"has no number for {', '.join(missing[:20])}")
+    for name, value in values.items():
+        if validate.non_negative(f"{field} of {name}", value) > _LARGEST_WEIGHT:
+            raise InvalidInput(f"{field} of {name}", value, f"must be at most {_LARGEST_WEIGHT:g}")
+    return [float(values[name]) for name in known]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,13 +17,14 @@ from graphveil.evaluation import Evaluation, decided, evaluate, rare_class, scor
 from graphveil.execution import LedgerLike
 from graphveil.graph import GraphView
 from graphveil.graph.fingerprint import Fingerprint
-from graphveil.methods.answers import Answers
 from graphveil.methods.inputs import node_index
 from graphveil.methods.naming import Naming, prediction_table
+from graphveil.methods.new_nodes import Answers
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import Plan
+from graphveil.privacy.wording import model_html
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -94,16 +96,19 @@ class Predictions(Parameters):
     @property
     def logits_(self) -> torch.Tensor:
         """Of all nodes of the training graph."""
+        self.check_fitted()
         return self.fitted_.logits
 
     @property
     def certificate_(self) -> Certificate:
         """What the fit has spent."""
+        self.check_fitted()
         return self.fitted_.certificate
 
     @property
     def plan_(self) -> Plan:
         """The executed plan, on the branch that was taken."""
+        self.check_fitted()
         return self.fitted_.plan
 
     @property
@@ -133,7 +138,13 @@ class Predictions(Parameters):
         Formal guarantee: this draws nothing and costs nothing. At levels `KNeighbor` and `Node` a node's own row is for
         this node alone.
         """
-        return torch.softmax(self.logits_[self._places(nodes)], dim=1).numpy()
+        return self.probabilities(self.logits_[self._places(nodes)]).numpy()
+
+    def probabilities(self, logits: torch.Tensor) -> torch.Tensor:
+        """Class probabilities from rows of logits, with the declared shares of the classes; post-processing."""
+        shares = self.declared_prior(self.fitted_.naming.classes, logits.shape[1])
+        shift = 0.0 if shares is None else torch.tensor(shares, dtype=logits.dtype, device=logits.device).log()
+        return torch.softmax(logits + shift, dim=1)
 
     def predict(self, nodes: Any = None, *, threshold: float | None = None, positive: Any = None) -> np.ndarray:
         """The most probable class of nodes of the training graph.
@@ -267,10 +278,43 @@ class Predictions(Parameters):
             return torch.tensor(self.fitted_.naming.places("nodes", given, count))
         return node_index(nodes, count)
 
+    def _repr_html_(self) -> str:
+        """For notebooks: the parameters that were given, without the seed, and the certificate."""
+        defaults = {field.name: field.default for field in fields(self)}
+        params = ((name, value) for name, value in self.get_params().items() if name != "seed")
+        given = [(name, value) for name, value in params if value != defaults[name]]
+        return model_html(type(self).__name__, given, self.certificate_ if hasattr(self, "fitted_") else None)
+
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "fitted_")
+
+    def __sklearn_tags__(self) -> Any:
+        """What scikit-learn asks for: this is a classifier, and what it learns from is no table of rows."""
+        from sklearn.utils import ClassifierTags, InputTags, Tags, TargetTags  # slow to load, and seldom needed
+
+        return Tags(
+            estimator_type="classifier",
+            target_tags=TargetTags(required=False),
+            classifier_tags=ClassifierTags(),
+            input_tags=InputTags(two_d_array=False),
+            non_deterministic=self.seed is None,
+        )
 
     def check_fitted(self) -> None:
         """Refuse a model that was not fitted."""
         if not hasattr(self, "fitted_"):
-            raise InvalidInput("model", self.method, "is not fitted yet; call fit first")
+            raise _not_fitted()("model", self.method, "is not fitted yet; call fit first")
+
+
+@cache
+def _not_fitted() -> type[InvalidInput]:
+    """The error for a model without a fit, which is scikit-learn's error for that too."""
+    from sklearn.exceptions import NotFittedError  # slow to load, and seldom needed
+
+    class NotFitted(InvalidInput, NotFittedError):
+        """A model that was asked before it was fitted."""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return InvalidInput, (self.field, self.value, self.why)
+
+    return NotFitted

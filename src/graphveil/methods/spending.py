@@ -21,6 +21,9 @@ from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism, Role
 from graphveil.privacy.plan import Branch, Plan
 
+# The part of the budget, in units of mu^2, of class counts. Counts of hundreds of nodes stand out from little noise.
+CLASSES_SHARE = 0.01
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -40,6 +43,7 @@ class Settings:
         response_epsilon: The epsilon of randomised responses to labels; None: `defaults` chooses.
         tau: The weight bound of a table of neighbours' labels; None: `dpdgc_plan.tau_at` chooses.
         shares: Parts of mu^2 by the name of a mechanism, in place of the method's own.
+        counts_classes: Whether the training nodes of each class are counted, for class weights.
 
     Raises:
         InvalidInput: A value cannot be used.
@@ -58,6 +62,7 @@ class Settings:
     response_epsilon: float | None = None
     tau: float | None = None
     shares: Mapping[str, float] = field(default_factory=dict)
+    counts_classes: bool = False
 
     def __post_init__(self) -> None:
         if self.steps is not None:
@@ -156,6 +161,7 @@ def make_plan(
     settings = replace(settings, steps=settings.steps or defaults.steps_for(epsilon))
     empty = Plan(method, level, facts, chosen_delta, ())
     spending = _with_scales(spending_of(method, spend, level, facts, settings, epsilon), level, facts)
+    spending = _with_class_counts(spending, level, settings)
     plan = replace(
         empty,
         shared=spending.shared,
@@ -211,6 +217,22 @@ def _with_scales(spending: Spending, level: Level, facts: PublicFacts) -> Spendi
     )
     shares = {"scales": defaults.SCALES_SHARE, **spending.shares}
     return replace(spending, shared=(scales, *spending.shared), shares=shares)
+
+
+def _with_class_counts(spending: Spending, level: Level, settings: Settings) -> Spending:
+    """Where attributes are private and class weights follow from counts: these counts, before everything else."""
+    if not settings.counts_classes or not protects_attributes(level):
+        return spending
+    counts = GaussianRelease(
+        "classes",
+        ByKind(sensitivity.class_counts(level), 0),
+        1.0,
+        "docs/theory.md section 5.10 (class counts)",
+        role="classes",
+        own_rows=True,
+    )
+    shares = {"classes": CLASSES_SHARE, **spending.shares}
+    return replace(spending, shared=(counts, *spending.shared), shares=shares)
 
 
 def own_training(name: str, role: Role, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -35,11 +35,25 @@ Logits = Callable[[torch.Tensor | None], torch.Tensor]
 
 @dataclass(frozen=True)
 class Target:
-    """Labels of all nodes and which of them train and validate."""
+    """Labels of all nodes, which of them train and validate, and what each class weighs.
+
+    Formal guarantee: weights are public or released already, and at most 1. A clipped gradient that is multiplied by
+    such a number is still within the clipping norm, so weights change no sensitivity (docs/theory.md, section 5.10).
+    """
 
     labels: torch.Tensor
     train: torch.Tensor
     validation: torch.Tensor
+    # What a row counts, for each class, at most 1; None: all rows count 1.
+    weights: torch.Tensor | None = field(default=None, kw_only=True)
+
+    def losses(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+        """The loss of each of these rows, whose logits are given. A row without a label has none: it is 0."""
+        return functional.cross_entropy(logits, self.labels[rows], reduction="none", ignore_index=NO_LABEL)
+
+    def row_weights(self, rows: torch.Tensor) -> torch.Tensor | None:
+        """What each of these rows counts; None: all of them count 1."""
+        return None if self.weights is None else self.weights[self.labels[rows].clamp_min(0)]
 
     @property
     def count(self) -> int:
@@ -113,11 +127,11 @@ def train_freely(
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * target.count, fused=True)
     best = Best(model)
     gradients = ExactGradients(model, target.count, target.largest, target.total)
-    labels = target.labels[target.train]
-    key = int(torch.randint(2**62, ()))
+    key, weights = int(torch.randint(2**62, ())), target.row_weights(target.train)
 
     def row_losses() -> torch.Tensor:
-        return functional.cross_entropy(logits(target.train), labels, reduction="none")
+        losses = target.losses(logits(target.train), target.train)
+        return losses if weights is None else losses * weights
 
     for step in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
         model.train()
@@ -170,15 +184,15 @@ def train_privately(
     clipped = ClippedSums(model, planned.clip, target.count, arithmetic)
 
     def row_losses(rows: torch.Tensor) -> torch.Tensor:
-        # A node without a label (-1) has no loss, and so adds nothing to the sum.
-        return functional.cross_entropy(logits(rows), target.labels[rows], reduction="none", ignore_index=NO_LABEL)
+        return target.losses(logits(rows), rows)
 
     def take_step() -> None:
         drawn = ledger.sample(name, len(target.train))
         if drawn is None:
-            sums = clipped.over(blocks, row_losses)
+            sums = clipped.over(blocks, row_losses, target.row_weights)
         else:
-            sums = clipped.of(partial(row_losses, target.train[drawn]))
+            rows = target.train[drawn]
+            sums = clipped.of(partial(row_losses, rows), target.row_weights(rows))
         _take_step(model, optimizer, ledger.noisy_sum(name, sums))
         if after_step is not None:
             after_step()

@@ -71,6 +71,10 @@ class TrainingState:
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, beside: RunningMean | Best | None) -> None:
         self._model, self._optimizer, self._beside = model, optimizer, beside
 
+    @property
+    def learning_rate(self) -> float:
+        return float(self._optimizer.param_groups[0]["lr"])
+
     def tensors(self) -> dict[str, torch.Tensor]:
         found = _prefixed("model", self._model.state_dict())
         for place, moments in self._optimizer.state_dict()["state"].items():

@@ -126,7 +126,7 @@ class Account:
 
     @property
     def _real_delta(self) -> float:
-        return self.delta - SAMPLER_DELTA * len(self.entries)
+        return self.delta - SAMPLER_DELTA * sum(entry.plan.sources for entry in self.entries)
 
     @property
     def _divergence(self) -> float:
@@ -177,8 +177,9 @@ class Account:
         lines = [describe(self.level)]
         for number, entry in enumerate(self.entries, start=1):
             plan, ended = entry.plan, "" if entry.finished else ", not finished (counted in full)"
+            name = f"search among {len(plan.beside)} candidates" if plan.beside else plan.method
             lines.append(
-                f"{number:>3}. {entry.started[:16].replace('T', ' ')}  {plan.method}: epsilon {plan.epsilon:.4g} at "
+                f"{number:>3}. {entry.started[:16].replace('T', ' ')}  {name}: epsilon {plan.epsilon:.4g} at "
                 f"delta {plan.delta:.3g}{ended}"
             )
         total = sum(entry.plan.epsilon for entry in self.entries)

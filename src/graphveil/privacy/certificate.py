@@ -11,21 +11,28 @@ from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.facts import PublicFacts, delta_warning, links_are_public, what_a_link_is
+from graphveil.privacy import wording
+from graphveil.privacy.facts import PublicFacts, delta_warning, links_are_public
 from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.privacy.levels import (
     Edge,
     KNeighbor,
     Level,
     Public,
-    describe,
     is_zero_out,
     level_from_dict,
     level_to_dict,
     protects_attributes,
 )
 from graphveil.privacy.mechanisms import ClippedTraining, Mechanism, Responses
-from graphveil.privacy.plan import Branch, Plan, mechanisms_from_list, mechanisms_to_list
+from graphveil.privacy.plan import (
+    Branch,
+    Plan,
+    mechanisms_from_list,
+    mechanisms_to_list,
+    plan_from_dict,
+    plan_to_dict,
+)
 from graphveil.storage.decoding import check_declared
 
 SCHEMA = "graphveil-certificate/4"
@@ -58,6 +65,7 @@ class Certificate:
         branches: The branches of the plan; none if `shared` is all there is.
         followed: The name of the branch that was executed; None if there are no branches.
         learnt: What the paid statistics say about the graph, in sentences: post-processing of what was released.
+        beside: The other candidates of a search, and the choice among them; `epsilon` is for all of them.
 
     Raises:
         InvalidInput: A field has the wrong type.
@@ -79,6 +87,7 @@ class Certificate:
     branches: tuple[Branch, ...] = ()
     followed: str | None = None
     learnt: tuple[str, ...] = ()
+    beside: tuple[Plan, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
@@ -100,6 +109,7 @@ class Certificate:
             versions=library_versions(),
             branches=plan.branches,
             followed=plan.followed,
+            beside=plan.beside,
         )
 
     @property
@@ -158,6 +168,7 @@ class Certificate:
             "random_source": self.random_source,
             "secure": self.secure,
             "versions": self.versions,
+            **({"beside": [plan_to_dict(plan) for plan in self.beside]} if self.beside else {}),
         }
 
     def __post_init__(self) -> None:
@@ -208,6 +219,7 @@ class Certificate:
                 branches=branches,
                 followed=data["followed"],
                 learnt=tuple(data["learnt"]),
+                beside=tuple(plan_from_dict(plan) for plan in data.get("beside", ())),
             )
         except InvalidInput:
             raise
@@ -224,84 +236,14 @@ class Certificate:
             self.shared,
             branches=self.branches,
             followed=self.followed,
+            beside=self.beside,
         )
 
     def __str__(self) -> str:
-        plain = not self.facts.weighted and not self.facts.relations
-        protected = (describe(self.level, degrees=plain), *what_a_link_is(self.level, self.facts))
-        lines = ["PRIVACY CERTIFICATE", "", *(f"  {sentence}" for sentence in protected)]
-        if isinstance(self.level, Public):
-            lines += ["  No noise was added and no guarantee is given.", ""]
-        else:
-            lines += [f"  {_in_words(self.epsilon, self.delta, self.level)}", "", self._figures(), ""]
-            lines += [f"WARNING: {line}" for line in self.warnings] + ([""] if self.warnings else [])
-            lines += ["What private data was used for", *self._mechanism_lines(), ""]
-            if self.learnt:
-                lines += ["What was learnt about the graph", *(f"  - {line}" for line in self.learnt), ""]
-            for branch in self.not_followed:
-                lines += [f"What the branch {branch.name} would have used it for, after what all branches share"]
-                lines += [*map(_mechanism_line, branch.mechanisms), ""]
-        lines += ["What is assumed", *(f"  - {line}" for line in self.assumptions), ""]
-        lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
-        versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
-        lines += [] if isinstance(self.level, Public) or not self.mechanisms else [self._arithmetic_line()]
-        lines += [f"Random numbers: {self.random_source}", f"Software: {versions}"]
-        return "\n".join(lines)
+        return wording.text_of(self)
 
-    def _arithmetic_line(self) -> str:
-        lattices = self.arithmetic
-        rounded = ", ".join(f"{name} {_power(step)}" for name, step in lattices["noise_steps"].items())
-        steps = [f"{_power(lattices['table_step'])} of its bound for rows of tables"]
-        steps += [f"{_power(step)} for {name} gradients" for name, step in lattices["gradient_steps"].items()]
-        results = f"Results are rounded once, with their noise, to multiples of: {rounded}. " if rounded else ""
-        return (
-            f"Arithmetic: released sums are exact; every term is a multiple of {', '.join(steps)}. {results}"
-            f"The noise is within {_power(lattices['sampler_delta'])} of ideal noise, which is part of delta."
-        )
-
-    def _figures(self) -> str:
-        return "\n".join(
-            [
-                f"  epsilon {self.epsilon:.4g} at delta {self.delta:.3g} (method {self.method}{self._by_kind()})",
-                f"  cross-check by Rényi accounting: {self.rdp_epsilon:.4g} (looser by design)",
-            ]
-        )
-
-    def _by_kind(self) -> str:
-        if len(set(self.epsilon_by_kind.values())) == 1:
-            return ""
-        return "; " + ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in self.epsilon_by_kind.items())
-
-    def _mechanism_lines(self) -> list[str]:
-        if not self.mechanisms:
-            return ["  - nothing: the model does not read what is protected"]
-        names = ", ".join(branch.name for branch in self.branches)
-        chosen = (
-            f"  The plan has the branches {names}. What was released led to the branch {self.followed}. The figures "
-            f"above are the largest of all branches, each at delta / {len(self.branches)}."
-        )
-        return ([chosen] if self.branches else []) + [*map(_mechanism_line, self.mechanisms)]
-
-
-def _mechanism_line(m: Mechanism) -> str:
-    return f"  - {m.name} ({m.type}): sensitivity {m.sensitivity.worst:.4g}, noise {m.describe_noise()}; {m.source}"
-
-
-def _power(step: float) -> str:
-    """A power of two as text, such as 2^-23."""
-    return f"2^{round(math.log2(step))}"
-
-
-def _in_words(epsilon: float, delta: float, level: Level) -> str:
-    if epsilon == 0:
-        return "The model does not depend on it at all."
-    # At even prior odds, any test errs with probability at least (1 - delta) / (1 + e^epsilon).
-    sure = 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700)))
-    question = "whether it is there" if is_zero_out(level) else "between two versions of it"
-    return (
-        f"Someone who knows everything else and has to guess {question}, at even odds beforehand, "
-        f"is right with probability at most {sure:.6g}."
-    )
+    def _repr_html_(self) -> str:
+        return wording.certificate_html(self)
 
 
 def assumptions_of(plan: Plan) -> tuple[str, ...]:

@@ -30,6 +30,8 @@ Role = Literal[
     "responses",  # randomised responses to labels
     "edges",  # randomised responses to links
     "scales",  # histograms of columns of numbers, by which they are brought to one scale
+    "classes",  # how many training nodes each class has
+    "choice",  # how many held-out nodes each candidate of a search answers rightly
     "statistics",  # sums over training nodes and their links
     "expectation",  # sums over training nodes of what depends on their own rows alone
     "table",  # a table that others read: every row of it is private, a node's own included

@@ -20,6 +20,8 @@ from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Level, Public, check_size, level_from_dict, level_to_dict, with_unit
 from graphveil.privacy.mechanisms import KINDS, Kind, Mechanism, Role, mechanism_from_dict, mechanism_to_dict
 
+# The method of a plan that chooses among the candidates of a search.
+SEARCH = "search"
 # Shares are relative to each other; beyond this, noise leaves the range of floats.
 LARGEST_SHARE = 1e9
 
@@ -52,6 +54,8 @@ class Plan:
         assumptions: What the sensitivities rely on, in sentences for the certificate.
         branches: The ways to go on; none if `shared` is all there is.
         followed: The name of the branch that is followed; None as long as that is not decided.
+        beside: Plans that are executed on the same data for the same result: the other candidates of a search, and the
+            choice among them. All of them together cost `epsilon` (docs/theory.md, section 4.7).
 
     Raises:
         InvalidInput: The fields contradict each other.
@@ -65,6 +69,7 @@ class Plan:
     assumptions: tuple[str, ...] = ()
     branches: tuple[Branch, ...] = ()
     followed: str | None = None
+    beside: tuple[Plan, ...] = ()
 
     def __post_init__(self) -> None:
         validate.open_unit("delta", self.delta)
@@ -79,6 +84,14 @@ class Plan:
             self.branch(self.followed)
         if self.level != with_unit(self.level, self.facts.directed):
             raise InvalidInput("level", self.level, "the edge unit is not settled; see levels.with_unit")
+        for other in self.beside:
+            if (other.level, other.facts, other.beside) != (self.level, self.facts, ()):
+                raise InvalidInput("beside", other.method, "has another level or other facts, or is a search itself")
+
+    @property
+    def alone(self) -> Plan:
+        """This plan without those beside it."""
+        return replace(self, beside=())
 
     @property
     def mechanisms(self) -> tuple[Mechanism, ...]:
@@ -139,7 +152,8 @@ class Plan:
         """What a node of this kind pays for whichever branch is followed, to be composed with other plans."""
         shared = _losses(self.shared, kind)
         branches = tuple(_losses(branch.mechanisms, kind) for branch in self.branches)
-        return (*shared, AnyOf(branches)) if branches else shared
+        own = (*shared, AnyOf(branches)) if branches else shared
+        return own + tuple(loss for other in self.beside for loss in other.losses(kind))
 
     def followed_epsilon_by_kind(self) -> dict[Kind, float]:
         """What each kind of node pays in the branch that is followed, at the branch's part of delta."""
@@ -152,6 +166,8 @@ class Plan:
 
     def epsilon_by_kind(self) -> dict[Kind, float]:
         """What each kind of node pays, the maximum over all branches; infinite at level `Public()`."""
+        if self.beside and not isinstance(self.level, Public):
+            return self._together(Composition.epsilon)
         paid = [outcome.followed_epsilon_by_kind() for outcome in self.outcomes()]
         return {kind: max(each[kind] for each in paid) for kind in KINDS}
 
@@ -165,13 +181,30 @@ class Plan:
         """What the worst kind of node pays by the paper's accountant (Rényi); a cross-check."""
         if isinstance(self.level, Public):
             return math.inf
+        if self.beside:
+            return max(self._together(Composition.rdp_epsilon).values())
         paid = {outcome.composition(kind) for outcome in self.outcomes() for kind in KINDS}
         return max(each.rdp_epsilon(self._delta_of_each) for each in paid)
+
+    def _together(self, cost: Callable[[Composition, float], float]) -> dict[Kind, float]:
+        """What each kind of node pays for this plan and those beside it."""
+        delta = self.delta - SAMPLER_DELTA * self.sources
+        return {kind: cost(Composition(self.losses(kind)), delta) for kind in KINDS}
+
+    @property
+    def sources(self) -> int:
+        """How many plans this is, each with its own source of noise."""
+        return 1 + len(self.beside)
 
     @property
     def _delta_of_each(self) -> float:
         """The delta of each branch, less the distance of drawn noise from ideal noise (docs/theory.md, 8.2)."""
         return (self.delta - SAMPLER_DELTA) / max(1, len(self.branches))
+
+    def _repr_html_(self) -> str:
+        from graphveil.privacy.wording import plan_html  # it describes plans
+
+        return plan_html(self)
 
     def shares(self) -> dict[str, float]:
         """Each mechanism's part of the sum of mu^2 in the branch that is followed; responses have none."""
@@ -347,6 +380,7 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
         "followed": plan.followed,
         "mechanisms": mechanisms_to_list(plan.shared, plan.branches),
         "assumptions": list(plan.assumptions),
+        **({"beside": [plan_to_dict(other) for other in plan.beside]} if plan.beside else {}),
     }
 
 
@@ -362,4 +396,5 @@ def plan_from_dict(data: Mapping[str, Any]) -> Plan:
         tuple(data["assumptions"]),
         branches,
         data["followed"],
+        tuple(plan_from_dict(other) for other in data.get("beside", ())),
     )

@@ -132,6 +132,28 @@ def own_row_counts(counts: int) -> float:
     return math.sqrt(counts)
 
 
+def held_out_counts(level: Level, candidates: int, *, by_class: bool = False) -> float:
+    """How many held-out nodes each candidate of a search answers rightly, for a replaced node that is held out.
+
+    docs/theory.md section 4.7: a node's own answer moves each count by at most 1. `by_class`: counts apart for each
+    class, beside the number of held-out nodes of each class; the node may leave one class and enter another. At edge
+    level no answer depends on more than what was released.
+    """
+    if isinstance(level, Public | Edge):
+        return 0.0
+    return math.sqrt(2 * (candidates + 1)) if by_class else own_row_counts(candidates)
+
+
+def class_counts(level: Level) -> float:
+    """How many training nodes each class has, for a replaced training node; for another node it is 0.
+
+    docs/theory.md section 5.10: it leaves one class and enters another. An emptied one only leaves its class.
+    """
+    if not protects_attributes(level):
+        return 0.0
+    return 1.0 if is_zero_out(level) else math.sqrt(2)
+
+
 def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
     """The three sums of `methods.choice` over groups of nodes that read the same.
 
