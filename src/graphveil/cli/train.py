@@ -25,6 +25,7 @@ from graphveil.cli.options import (
     Classes,
     Delta,
     Directed,
+    Download,
     K,
     LedgerLimit,
     LedgerPath,
@@ -86,6 +87,7 @@ def train(
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
     ] = None,
     root: Root = None,
+    download: Download = False,
     split_seed: SplitSeed = 0,
     seed: Annotated[int | None, typer.Option(help="Makes noise repeatable: for experiments only.")] = None,
     table: TableW = None,
@@ -142,7 +144,7 @@ def train(
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, **declared)
+        load = partial(load_graph, graph, root, split_seed, directed, download=download, **declared)
         declares = any(value is not None for value in declared.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
@@ -153,7 +155,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, **declared)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, download=download, **declared)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)
