@@ -15,6 +15,7 @@ from graphveil import __version__
 from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
+from graphveil.cli.docs import docs
 from graphveil.cli.ledger import ledger
 from graphveil.cli.plan import plan
 from graphveil.cli.predict import predict
@@ -32,7 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets):
+for command in (train, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets, docs):
     app.command()(command)
 
 

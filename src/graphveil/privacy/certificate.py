@@ -30,6 +30,8 @@ from graphveil.storage.decoding import check_declared
 
 SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
+# Where the sections that mechanisms cite can be read.
+_PROOFS = "Proofs: docs/theory.md, which `graphveil docs theory` prints"
 
 
 @dataclass(frozen=True)
@@ -245,7 +247,7 @@ class Certificate:
         lines += ["What is NOT protected", *(f"  - {line}" for line in self.not_protected), ""]
         versions = ", ".join(f"{name} {version}" for name, version in self.versions.items())
         lines += [] if isinstance(self.level, Public) or not self.mechanisms else [self._arithmetic_line()]
-        lines += [f"Random numbers: {self.random_source}", f"Software: {versions}"]
+        lines += [f"Random numbers: {self.random_source}", f"Software: {versions}", _PROOFS]
         return "\n".join(lines)
 
     def _arithmetic_line(self) -> str:
