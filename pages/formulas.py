@@ -14,12 +14,14 @@ import html
 import re
 from typing import Any
 
-PAGES = ("theory.md",)
-_GREEK = dict(
-    alpha="α", beta="β", gamma="γ", Gamma="Γ", delta="δ", eps="ε", eta="η", kappa="κ", lambda_="λ", mu="μ", xi="ξ",
-    Xi="Ξ", pi="π", sigma="σ", tau="τ", phi="φ", Phi="Φ", psi="ψ",
-)  # fmt: skip
-_GREEK["lambda"] = _GREEK.pop("lambda_")
+# On this page every code span that is not code is a formula, on others those that have a power, a root or a logarithm.
+THEORY = "theory.md"
+_CLEARLY = re.compile(r"\^|\b(sqrt|log)\(")
+_GREEK = {
+    "alpha": "α", "beta": "β", "gamma": "γ", "Gamma": "Γ", "delta": "δ", "eps": "ε", "epsilon": "ε", "eta": "η",
+    "kappa": "κ", "lambda": "λ", "mu": "μ", "xi": "ξ", "Xi": "Ξ", "pi": "π", "sigma": "σ", "tau": "τ", "phi": "φ",
+    "Phi": "Φ", "psi": "ψ",
+}  # fmt: skip
 _BIG = {"sum": "∑", "integral": "∫"}
 _OPERATORS = {
     "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "+-": "±", "||": "‖", "..": "…", "...": "…", "-": "−",
@@ -152,7 +154,7 @@ class _Parser:
             else:
                 parts.append(self._scripted())
         # Half-open intervals, [a, b), are closed by another bracket.
-        if until and self._peek()[1] not in until:
+        if until and (self._peek()[0] == "end" or self._peek()[1] not in until):
             raise NotAFormula(f"{self._text!r}: a bracket is not closed")
         return parts
 
@@ -294,16 +296,26 @@ def _fenced(opening: str, inside: str, closing: str) -> str:
 
 
 _BLOCK = re.compile(r'<div class="highlight"><pre><span></span><code>(.*?)</code></pre></div>', re.DOTALL)
+_IN_TEXT = re.compile(r"<pre.*?</pre>|(?:(?!<pre).)+", re.DOTALL)
 _SPAN = re.compile(r"<code>(.*?)</code>", re.DOTALL)
 
 
-def typeset(content: str) -> str:
-    """The HTML of a page with its formulas set as formulas; what cannot be read as one stays code."""
+def typeset(content: str, *, everything: bool = True) -> str:
+    """The HTML of a page with its formulas set as formulas; what cannot be read as one stays code.
+
+    Args:
+        content: The HTML.
+        everything: Whether all code spans and blocks may be formulas, or only spans that clearly are.
+
+    Returns:
+        The HTML with MathML.
+    """
 
     def span(match: re.Match[str]) -> str:
         text = html.unescape(re.sub(r"<[^>]+>", "", match[1]))
         try:
-            return to_mathml(text) if is_formula(text) else match[0]
+            formula = is_formula(text) and (everything or _CLEARLY.search(text))
+            return to_mathml(text) if formula else match[0]
         except NotAFormula:
             return match[0]
 
@@ -314,9 +326,11 @@ def typeset(content: str) -> str:
         except NotAFormula:
             return match[0]
 
-    return _SPAN.sub(span, _BLOCK.sub(block, content))
+    if everything:
+        return _SPAN.sub(span, _BLOCK.sub(block, content))
+    return _IN_TEXT.sub(lambda part: part[0] if part[0].startswith("<pre") else _SPAN.sub(span, part[0]), content)
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Called by MkDocs with the HTML of each page."""
-    return typeset(content) if page.file.src_uri in PAGES else content
+    return typeset(content, everything=page.file.src_uri == THEORY)
