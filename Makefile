@@ -45,7 +45,7 @@ docs: install
 # The notebooks of the documentation, run again, with what comes out of them.
 notebooks: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks]'
-	$(BIN)/python tools/notebooks.py
+	$(BIN)/python tools/run_notebooks.py
 
 # Source distribution and wheel, checked, and installed on Python 3.11, 3.12 and 3.13 where they are there.
 package: install

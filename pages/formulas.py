@@ -27,7 +27,7 @@ _OPERATORS = {
     "<=": "≤", ">=": "≥", "!=": "≠", "->": "→", "<-": "←", "+-": "±", "||": "‖", "..": "…", "...": "…", "-": "−",
     "*": "·", "\\": "∖", "in": "∈", "|": "|",
 }  # fmt: skip
-_WRAPPED = {"floor": "⌊⌋", "ceil": "⌈⌉"}
+_WRAPPED = {"floor": ("⌊", "⌋"), "ceil": ("⌈", "⌉")}
 # Words of more than three letters that are not code where they stand alone.
 _MATHEMATICAL = {"chord"}
 _TOKEN = re.compile(

@@ -27,8 +27,10 @@ ROOT = Path(__file__).parents[1]
 PYTHONS = ("python3.11", "python3.12", "python3.13")
 EXTRAS = {"serve", "docs", "ray", "notebooks", "test"}
 # What whoever gets only these files must find in them.
-IN_SOURCE = ("CHANGELOG.md", "LICENSE", "README.md", "CITATION.cff", "constraints.txt", "mkdocs.yml", "docs/index.md")
-IN_SOURCE += ("docs/theory.md", "docs/results/README.md", "src/graphveil/noise/normals.c", "tests/conftest.py")
+IN_SOURCE = (
+    *("CHANGELOG.md", "LICENSE", "README.md", "CITATION.cff", "constraints.txt", "mkdocs.yml", "docs/index.md"),
+    *("docs/theory.md", "docs/results/README.md", "src/graphveil/noise/normals.c", "tests/conftest.py"),
+)
 IN_WHEEL = ("graphveil/py.typed", "graphveil/report/page.css", "graphveil/serve/page.js", "graphveil/docs/theory.md")
 
 

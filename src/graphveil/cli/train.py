@@ -112,7 +112,9 @@ def train(
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
-    Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
+    Without a graph it trains on a built-in one, and needs neither files nor a network.
+
+    Example: graphveil train my-graph/ --level k-neighbor --k 5 --epsilon 8 --out runs/first
     """
     from graphveil.methods import method_class
     from graphveil.methods.spending import check_budget

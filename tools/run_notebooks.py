@@ -1,7 +1,7 @@
 """Run the notebooks of docs/notebooks in Jupyter, each in an empty folder, and store what comes out.
 
-    python tools/notebooks.py                     # all of them
-    python tools/notebooks.py fraud               # one of them
+    python tools/run_notebooks.py                     # all of them
+    python tools/run_notebooks.py fraud               # one of them
 
 Needs the extra: pip install 'graphveil[notebooks]'.
 """
