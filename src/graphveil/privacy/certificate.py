@@ -31,7 +31,7 @@ from graphveil.storage.decoding import check_declared
 SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
 # Where the sections that mechanisms cite can be read.
-_PROOFS = "Proofs: docs/theory.md, which `graphveil docs theory` prints"
+_PROOFS = "Proofs: docs/theory.md (graphveil docs theory prints it)"
 
 
 @dataclass(frozen=True)
