@@ -132,25 +132,33 @@ def check_metadata(metadata: Message) -> None:
         raise Defect(f"the long description has relative links, or none: {relative[:3]}")
 
 
-def install(python: str, files: tuple[Path, Path], folder: Path) -> None:
-    """Install the wheel with its dependencies into a new environment, use it, and then the source distribution.
+def install(python: str, source: Path, folder: Path) -> None:
+    """Install a wheel with its dependencies into a new environment, use it, and then the source distribution.
 
     Args:
-        python: The interpreter.
-        files: The source distribution and the wheel.
+        python: The interpreter; the wheel is built by it, since compiled parts belong to one version of Python.
+        source: The source distribution.
         folder: Where the environment is made.
     """
     subprocess.run([python, "-m", "venv", str(folder)], check=True)
-    source, wheel = files
-    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "--quiet", "--disable-pip-version-check"]
     pinned = ["--constraint", str(ROOT / "constraints.txt")]
     # torch first: the pinned build then satisfies every other package's range.
-    subprocess.run([*pip, *pinned, "setuptools", "torch"], check=True)
-    subprocess.run([*pip, *pinned, str(wheel)], check=True)
+    subprocess.run([*pip, "install", *pinned, "setuptools", "torch"], check=True)
+    alone, wheels = ["--no-deps", "--no-build-isolation", str(source)], folder / "wheels"
+    subprocess.run([*pip, "wheel", "--wheel-dir", str(wheels), *alone], check=True)
+    subprocess.run([*pip, "install", *pinned, *map(str, wheels.glob("*.whl"))], check=True)
     use(folder)
-    again = ["--force-reinstall", "--no-deps", "--no-build-isolation", str(source)]
-    subprocess.run([*pip, *again], check=True)
+    subprocess.run([*pip, "install", "--force-reinstall", *alone], check=True)
     use(folder)
+
+
+def runs(python: str) -> bool:
+    """Whether there is such an interpreter; a name may also lead to a program that only says that there is none."""
+    try:
+        return subprocess.run([python, "-c", ""], capture_output=True).returncode == 0
+    except OSError:
+        return False
 
 
 def unpack(wheel: Path, site: Path) -> None:
@@ -203,11 +211,11 @@ def main() -> None:
         metadata = check(source, wheel)
         print(f"{metadata['Name']} {metadata['Version']}: {source} and {wheel} are complete", flush=True)
         for python in [] if options.no_install else options.python or PYTHONS:
-            if shutil.which(python) is None:
+            if not runs(python):
                 print(f"{python}: skipped, it is not installed here", flush=True)
                 continue
             with tempfile.TemporaryDirectory() as scratch:
-                install(python, (source, wheel), Path(scratch) / "env")
+                install(python, source, Path(scratch) / "env")
             print(f"{python}: wheel and source distribution install and run", flush=True)
     except (Defect, subprocess.CalledProcessError) as error:
         sys.exit(f"error: {error}")

@@ -45,6 +45,11 @@ def test_the_wheel_works_in_a_fresh_environment(built, tmp_path):
     package.use(folder)
 
 
+def test_interpreters_that_are_missing_are_skipped():
+    assert package.runs(sys.executable)
+    assert not package.runs("python9.99")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
