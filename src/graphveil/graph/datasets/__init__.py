@@ -253,9 +253,9 @@ def find_raw_files(key: str, source: Source, root: str | Path | None, download: 
     if not download:
         looked = ", ".join(str(place / source.folder) for place in roots)
         more = f" and {len(source.files) - 1} other files" if len(source.files) > 1 else ""
-        helps = "fetch them with --download, or name the folder that has them with --root"
-        more += f" not in {looked}; {helps} (in Python download=True and root; `graphveil datasets {key} --download`)"
-        raise MissingData("dataset", key, source.files[0] + more)
+        fetch = f"fetch them with train --download, `graphveil datasets {key} --download` or download=True"
+        why = f"{source.files[0]}{more} not in {looked}; {fetch}, or name the folder that has them: --root or root"
+        raise MissingData("dataset", key, why)
     target = roots[-1]
     try:
         target.mkdir(parents=True, exist_ok=True)
