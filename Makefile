@@ -3,7 +3,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: install demo test test-fast bench docs clean
+.PHONY: install demo test test-fast bench docs notebooks package clean
 
 install: $(STAMP)
 
@@ -41,6 +41,15 @@ docs: install
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo 'written to build/site/index.html'
+
+# The notebooks of the documentation, run again, with what comes out of them.
+notebooks: install
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[notebooks]'
+	$(BIN)/python tools/run_notebooks.py
+
+# Source distribution and wheel, checked, and installed on Python 3.11, 3.12 and 3.13 where they are there.
+package: install
+	$(BIN)/python tools/package.py $(foreach python,$(PYTHONS),--python $(python))
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info src/graphveil/*/*.so

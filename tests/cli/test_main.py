@@ -24,6 +24,28 @@ def test_alone_it_prints_help(run):
         assert f"\n  {command.__name__} " in alone.stdout
 
 
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.__name__)
+def test_every_command_has_short_help(run, command):
+    short = run(command.__name__, "-h")
+    assert short.returncode == 0
+    assert short.stdout == run(command.__name__, "--help").stdout
+    assert short.stdout.startswith(f"Usage: graphveil {command.__name__} ")
+    line = next(line for line in run("-h").stdout.splitlines() if line.startswith(f"  {command.__name__} "))
+    assert not line.endswith("..."), "the first sentence of its help is too long for one line"
+
+
+def test_shells_complete_commands_and_options(run_process, monkeypatch):
+    monkeypatch.setenv("_GRAPHVEIL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_CWORD", "1")
+    monkeypatch.setenv("COMP_WORDS", "graphveil da")
+    assert run_process().stdout == "datasets\n"
+    monkeypatch.setenv("COMP_CWORD", "2")
+    monkeypatch.setenv("COMP_WORDS", "graphveil train --cap")
+    assert run_process().stdout == "--cap-degrees\n"
+    monkeypatch.delenv("_GRAPHVEIL_COMPLETE")
+    assert "_GRAPHVEIL_COMPLETE=complete_bash" in run_process("--show-completion", "bash").stdout
+
+
 def test_the_version(run):
     assert run("--version").stdout == f"graphveil {gv.__version__}\n"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from graphveil.graph import Graph, csbm, write_graph
+from graphveil.graph import Graph, csbm, datasets, write_graph
 
 
 @pytest.fixture(scope="module")
@@ -134,6 +134,10 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["csbm", "--method", "magic"], "method = 'magic'"),
         (["csbm", "--level", "node"], "max_degree = None"),
         (["csbm", "--level", "node", "--max-degree", "2"], "breaks this promise"),
+        (["csbm", "--level", "node", "--max-degree", "2"], "or --cap-degrees cuts the graph to the promise"),
+        (["cora", "--root", "nowhere"], "not in nowhere/Cora/raw"),
+        (["cora", "--root", "nowhere"], "fetch them with train --download"),
+        (["nowhere.npz", "--download"], "download = True: fetches datasets"),
         (["csbm", "--level", "k-neighbor", "--k", "10000"], "k = 10000"),
         (["csbm", "--directed"], "directed = True"),
         (["nowhere.npz"], "path = 'nowhere.npz': there is no such file"),
@@ -146,7 +150,9 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["csbm", "--method", "mlp", "--public-edges", "7"], "public_edges = 7: the graph has more"),
     ],
 )
-def test_bad_input_is_one_line_and_writes_nothing(run, words, message, tmp_path):
+def test_bad_input_is_one_line_and_writes_nothing(run, words, message, tmp_path, monkeypatch):
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+    monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path))
     out = tmp_path / "run"
     done = run("train", *words, "--out", out)
     assert done.returncode == 2
@@ -267,3 +273,26 @@ def test_methods_that_need_features_say_so(run, tmp_path, method):
     done = run("train", without_features(tmp_path / "town"), "--method", method, "--level", level, *words)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert f"features = 0: {method} learns from features; auto and dpdgc" in done.stderr
+
+
+def test_a_dataset_is_fetched_only_if_that_was_asked_for(run, tmp_path, monkeypatch):
+    """The dataset's own download function is replaced by one that puts the files there, since tests have no network."""
+    small = csbm(0.5, n=200, f=4, seed=0)
+    fetched = []
+
+    def download(folder):
+        fetched.append(folder)
+        (folder / "Small" / "raw").mkdir(parents=True)
+        (folder / "Small" / "raw" / "small.bin").write_bytes(b"here")
+
+    source = datasets.Source("Small/raw", ("small.bin",), lambda root: small, download)
+    monkeypatch.setitem(datasets.SOURCES, "actor", source)
+    monkeypatch.delenv("GRAPHVEIL_DATA", raising=False)
+    monkeypatch.setenv("GRAPHVEIL_CACHE", str(tmp_path / "cache"))
+    words = ["train", "actor", "--method", "mlp", "--steps", 2, "--seed", 0, "--root", tmp_path / "nowhere"]
+    assert run(*words).returncode == 2
+    assert fetched == []
+    assert run(*words, "--download").returncode == 0
+    assert fetched == [tmp_path / "cache" / "raw"]
+    assert run(*words).returncode == 0
+    assert len(fetched) == 1

@@ -5,7 +5,8 @@ import pytest
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, make_tables, read_results
-from graphveil.experiments.results import bootstrap
+from graphveil.experiments.results import Cell, bootstrap
+from graphveil.experiments.summary import figure_text
 from support.results import record
 
 
@@ -65,3 +66,18 @@ def test_the_interval_covers_the_mean_and_does_not_change():
     assert interval.low < interval.mean < interval.high
     # The normal approximation of the same interval.
     assert interval.half_width == pytest.approx(1.96 * np.std(values) / np.sqrt(10), rel=0.1)
+
+
+def test_few_seeds_are_not_taken_for_certain():
+    """Student's t covers the true mean 19 times in 20; resampling two values covers it half of the time."""
+    draw = np.random.default_rng(3)
+    for count in (2, 3, 4):
+        pairs = draw.normal(80, 2, size=(2000, count))
+        covered = [interval.low <= 80 <= interval.high for interval in map(bootstrap, pairs.tolist())]
+        assert np.mean(covered) == pytest.approx(0.95, abs=0.015)
+    assert bootstrap([80.0]).count == 1
+
+
+def test_intervals_that_say_nothing_have_no_width():
+    assert figure_text(Cell(bootstrap([20.0, 80.0]))) == "50.00 ± over 50"
+    assert figure_text(Cell(bootstrap([60.0, 61.0]))) == "60.50 ± 6.35"

@@ -66,6 +66,34 @@ def test_every_opened_detail_fits_a_phone(browser, path):
     assert browser.console() == []
 
 
+@pytest.mark.parametrize("dark", [False, True])
+def test_wide_tables_scroll_with_a_hint(browser, path, dark):
+    browser.open(path, width=400, dark=dark)
+    wide = """[...document.querySelectorAll(".scroll")].filter(box => box.checkVisibility()
+        && box.scrollWidth > box.clientWidth)"""
+    assert browser.run(f"{wide}.length") > 0
+    hinted = "getComputedStyle(box).backgroundImage.includes('radial-gradient') && box.tabIndex === 0"
+    assert browser.run(f"{wide}.every(box => {hinted})")
+
+
+# The part of each card's width that what is in it takes up: text, tables and pictures, and not the boxes around them.
+FILLED = """[...document.querySelectorAll("main section, .note")].map(card => {
+  const box = card.getBoundingClientRect();
+  const ends = [...card.querySelectorAll("p, li, table, svg, pre")].filter(part => part.checkVisibility()).map(part => {
+    const range = document.createRange();
+    range.selectNodeContents(part);
+    return Math.max(part.matches("table, svg, pre") ? part.getBoundingClientRect().right : 0,
+      ...[...range.getClientRects()].map(line => line.right));
+  });
+  return ends.length ? (Math.max(...ends) - box.left) / box.width : 1;
+})"""
+
+
+def test_no_card_is_a_quarter_empty(browser, path):
+    browser.open(path, width=1280)
+    assert min(browser.run(FILLED)) > 0.75
+
+
 def test_certificates_open(browser, experiments):
     browser.open(experiments)
     assert browser.run('document.querySelectorAll(".certificate").length') == 0

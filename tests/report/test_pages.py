@@ -40,8 +40,8 @@ def test_the_table_in_the_form_of_the_paper(results_folder):
     assert path == results_folder / "report.html"
     text = path.read_text()
     page = Page(text)
-    assert "<strong>60.50 ± 0.50</strong>" in text
-    assert "<u>60.40 ± 0.50</u>" in text
+    assert "<strong>60.50 ± 6.35</strong><small>2 runs</small>" in text
+    assert "<u>60.40 ± 6.35</u>" in text
     assert "paper 59.98 ± 0.81†" in text
     assert "paper 82.44 ± 0.83</small>" in text
     assert "released without noise" in text
@@ -131,9 +131,12 @@ def test_the_page_of_a_run(run_folder):
     assert "What is NOT protected" in text
     assert "share of the budget" in text
     shares = certificate_of(True).plan().shares()
-    assert re.findall(r"<td>(\d+ %|–)<", text) == [
-        f"{100 * share:.0f} %" if share else "–" for share in shares.values()
-    ]
+    shown = re.findall(r"<td>(\d+ %|–)<", text)
+    assert [text != "–" for text in shown[:-1]] == [share > 0 for share in shares.values()]
+    assert shown[-1] == "100 %"
+    percents = [int(text.split()[0]) if text != "–" else 0 for text in shown[:-1]]
+    assert sum(percents) == 100
+    assert percents == pytest.approx([100 * share for share in shares.values()], abs=1)
     assert [float(width) for width in re.findall(r'style="width:([\d.]+)%"', text)] == [
         pytest.approx(100 * share, abs=0.1) for share in shares.values() if share
     ]
@@ -189,6 +192,6 @@ def test_many_classes_are_folded(run_folder):
 def test_without_test_nodes(run_folder):
     metrics = json.loads((run_folder / "metrics.json").read_text())
     (run_folder / "metrics.json").write_text(json.dumps({**metrics, "evaluation": None, "test_accuracy": None}))
-    assert "Confusion" not in write_report(run_folder)[0].read_text().split("<main>")[1].split("</aside>")[1]
+    assert "Confusion" not in write_report(run_folder)[0].read_text().split("<main")[1].split("</aside>")[1]
     with pytest.raises(InvalidInput, match="nothing to draw"):
         write_report(run_folder, "svg")

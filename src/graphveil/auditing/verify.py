@@ -60,7 +60,7 @@ class Verification:
         }
 
 
-def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
+def verify(run: str | Path, *, audits: bool = True, seed: int = 0) -> Verification:
     """Check a run folder against its certificate.
 
     Args:
@@ -79,6 +79,7 @@ def verify(run: Path, *, audits: bool = True, seed: int = 0) -> Verification:
     belong to it and have their checksums; the model can be loaded; and the library's mechanisms, with the certified
     noise, pass the attacks.
     """
+    run = Path(run)
     certificate = _certificate(run)
     problems = check_certificate(certificate)
     problems += [*_text(run, certificate), *_metrics(run, certificate), *_predictions(run, certificate)]

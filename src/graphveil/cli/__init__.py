@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from contextlib import suppress
 from itertools import pairwise
@@ -14,6 +15,7 @@ from graphveil import __version__
 from graphveil.cli.audit import audit
 from graphveil.cli.bench import bench
 from graphveil.cli.datasets import datasets
+from graphveil.cli.docs import docs
 from graphveil.cli.init import init
 from graphveil.cli.ledger import ledger
 from graphveil.cli.plan import plan
@@ -24,15 +26,15 @@ from graphveil.cli.shard import shard
 from graphveil.cli.tokens import tokens
 from graphveil.cli.train import train
 from graphveil.cli.verify import verify
-from graphveil.errors import GraphveilError
+from graphveil.errors import GraphveilError, InvalidInput
 
 app = typer.Typer(
     name="graphveil",
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-for command in (train, init, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets):
+for command in (train, init, shard, predict, serve, tokens, plan, ledger, audit, verify, bench, report, datasets, docs):
     app.command()(command)
 
 
@@ -54,9 +56,11 @@ def root(
 def main() -> None:
     """Entry point of the `graphveil` command: bad input is one line on stderr and exit code 2."""
     try:
-        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+        code = app(sys.argv[1:] or ["--help"], prog_name="graphveil", standalone_mode=False)
         sys.stdout.flush()  # so that a full disk is reported below, in one line
         sys.exit(code)
+    except InvalidInput as error:
+        _fail(str(error).removesuffix(error.why) + _by_options(error.why))
     except GraphveilError as error:
         _fail(str(error))
     except typer.Abort:
@@ -81,6 +85,16 @@ def _given(error: Exception) -> str:
         if option in options:
             return f" (given: {value!r})"
     return ""
+
+
+def _by_options(advice: str) -> str:
+    """Advice that names arguments, such as cap_degrees=True, with the options of the command that was given."""
+    command = getattr(typer.main.get_command(app), "commands", {}).get(sys.argv[1] if len(sys.argv) > 1 else "")
+    for given in getattr(command, "params", ()):
+        if given.opts[0].startswith("--") and "_" in given.name:
+            argument = rf"\b{given.name}(=True)?( \({given.opts[0]}\))?(?![\w=])"
+            advice = re.sub(argument, given.opts[0], advice)
+    return advice
 
 
 def _fail(message: str) -> None:

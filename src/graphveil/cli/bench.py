@@ -46,7 +46,7 @@ def bench(
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Try failed runs again.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run an experiment, resume one that was stopped, and print its table.
+    """Run an experiment, or go on with one, and print its table.
 
     Each finished run is one line of OUT/runs.jsonl; OUT/table.md has the tables. The exit code is 1 if runs failed.
 

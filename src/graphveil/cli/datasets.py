@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphveil.cli.options import AsJson, Root
+from graphveil.cli.options import AsJson, Download, Root
 
 if TYPE_CHECKING:
     from graphveil.graph.statistics import Statistics
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def datasets(
     names: Annotated[list[str] | None, typer.Argument(help="Graphs to describe; all known ones by default.")] = None,
     root: Root = None,
-    download: Annotated[bool, typer.Option("--download", help="Fetch missing raw files into the cache.")] = False,
+    download: Download = False,
     as_json: AsJson = False,
 ) -> None:
     """Recompute the paper's Table 1 for the graphs at hand.

@@ -17,7 +17,9 @@ def ledger(
     limit: Annotated[float | None, typer.Option(help="Set the epsilon that all trainings together may cost.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Print the trainings of a ledger, what they cost together, and the room that is left.
+    """Print what trainings on the same people have cost together.
+
+    It lists the trainings of a ledger, their cost, and the room that is left.
 
     Example: graphveil ledger people.json
     """

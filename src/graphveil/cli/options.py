@@ -42,6 +42,7 @@ Steps = Annotated[int | None, typer.Option(help="Steps of each private training;
 BatchSize = Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")]
 
 Root = Annotated[Path | None, typer.Option(help="Raw datasets; else GRAPHVEIL_DATA, else ./data.")]
+Download = Annotated[bool, typer.Option("--download", help="Fetch a dataset's missing raw files into the cache.")]
 SplitSeed = Annotated[int, typer.Option(help="Seed of the random split.")]
 Directed = Annotated[
     bool | None, typer.Option("--directed/--undirected", help="What the graph is, for files that do not say.")
@@ -252,6 +253,8 @@ def load_graph(
     directed: bool | None = None,
     mmap: Path | None = None,
     tables: Mapping[str, Any] | None = None,
+    *,
+    download: bool = False,
 ) -> Graph:
     """A dataset by name, or a user's own file or folder; options that belong to the other kind are errors."""
     from graphveil.graph import load_dataset, read_graph
@@ -262,6 +265,8 @@ def load_graph(
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
+        if download:
+            raise InvalidInput("download", download, f"fetches datasets; {name} is a file or folder of yours")
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, **given)
     if mmap is not None:
         given["mmap"] = str(mmap)
@@ -269,7 +274,7 @@ def load_graph(
         raise InvalidInput(field, value, f"belongs to tables; {name} is a dataset")
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
-    return load_dataset(name, root=root, seed=split_seed)
+    return load_dataset(name, root=root, seed=split_seed, download=download)
 
 
 def named_ledger(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:

@@ -21,7 +21,9 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a report of results: tables, figures, certificates, commands; one HTML file that needs no network.
+    """Write a report of results: one file that needs no network.
+
+    It has tables, figures, certificates and commands.
 
     Example: graphveil report results/
     """

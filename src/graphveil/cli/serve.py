@@ -21,7 +21,9 @@ def serve(
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
     access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, without tokens and names.")] = False,
 ) -> None:
-    """Serve predictions over HTTP until Ctrl-C: each node's own, with the tokens of `graphveil tokens`.
+    """Serve predictions over HTTP, each node's own, until Ctrl-C.
+
+    Whoever asks needs a token of `graphveil tokens`.
 
     Example: graphveil serve runs/first --port 8080
     """

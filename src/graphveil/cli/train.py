@@ -25,6 +25,7 @@ from graphveil.cli.options import (
     ClassWeight,
     Delta,
     Directed,
+    Download,
     K,
     LedgerLimit,
     LedgerPath,
@@ -89,6 +90,7 @@ def train(
         Path | None, typer.Option(help="Folder for mapped files: long tables of edges are read in parts.")
     ] = None,
     root: Root = None,
+    download: Download = False,
     split_seed: SplitSeed = 0,
     seed: Annotated[int | None, typer.Option(help="Makes noise repeatable: for experiments only.")] = None,
     table: TableW = None,
@@ -117,9 +119,10 @@ def train(
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
-    What can be said about tables may also stand in a graph.json beside them (graphveil init, docs/data.md).
+    Without a graph it trains on a built-in one, and needs neither files nor a network. What can be said about tables may
+    also stand in a graph.json beside them (graphveil init, docs/data.md).
 
-    Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
+    Example: graphveil train my-graph/ --level k-neighbor --k 5 --epsilon 8 --out runs/first
 
     Example: graphveil train accounts.csv --edges transfers.csv --id-column account --label-column fraud --k 5
     """
@@ -153,7 +156,7 @@ def train(
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, tables=tables)
+        load = partial(load_graph, graph, root, split_seed, directed, tables=tables, download=download)
         declares = any(value is not None for value in tables.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
@@ -164,7 +167,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables, download=download)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)

@@ -15,7 +15,10 @@ def verify(
     audits: Annotated[bool, typer.Option(help="Also run the cheap attacks.")] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Recompute a certificate with both accountants, compare the run's files with it, and audit its mechanisms.
+    """Check a run folder against its certificate.
+
+    The certificate is recomputed with both accountants, the run's files are compared with it, and its mechanisms are
+    audited.
 
     The exit code is 1 if there are problems, and 2 if the folder or its certificate cannot be read.
 

@@ -16,13 +16,18 @@ from graphveil.experiments.results import Cell, Results, Table, read_results
 from graphveil.storage.files import replace_file, unwritable
 
 _NOTES = (
-    "Mean {score} on test nodes in percent ± half the 95 % bootstrap interval over seeds (splits), with the number of "
-    "seeds. Bold: the best of its level; underlined: within the best one's interval; small: the paper's own figure.",
+    "Mean {score} on test nodes in percent ± half the 95 % interval over seeds (splits), by the bootstrap, and up to 4 "
+    "seeds by Student's t, because few seeds say little; with their number. Bold: the best of its level; underlined: "
+    "within the best one's interval; small: the paper's own figure.",
     "Edge: unless a unit is named, one connection on undirected graphs (both stored entries) and one link on directed "
     "graphs. The paper's edge rows count one stored entry on every graph.",
     'delta, unless given as a number: "paper" is 10 to the minus number of digits of the training nodes, at edge level '
     'of the stored edges; "auto" is the largest power of ten up to 0.1 / nodes, at edge level up to 0.1 / (n (n - 1)).',
 )
+
+
+# Half of all percentages: an interval as wide as this says nothing.
+_ANYTHING = 50
 
 
 def summary(folder: str | Path) -> str:
@@ -139,7 +144,8 @@ def figure_text(cell: Cell) -> str:
     """The mean, and half the interval if there are several seeds."""
     if cell.interval.count == 1:
         return f"{cell.interval.mean:.2f}"
-    return f"{cell.interval.mean:.2f} ± {cell.interval.half_width:.2f}"
+    half = cell.interval.half_width
+    return f"{cell.interval.mean:.2f} ± " + (f"{half:.2f}" if half < _ANYTHING else f"over {_ANYTHING}")
 
 
 def cell_line(cells: Iterable[str]) -> str:

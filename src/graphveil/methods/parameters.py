@@ -18,7 +18,16 @@ from graphveil.methods import defaults
 from graphveil.methods.registry import METHODS
 from graphveil.methods.spending import Settings, Spend, make_plan, promised_power
 from graphveil.privacy.facts import PublicFacts, declared_edges
-from graphveil.privacy.levels import KNeighbor, Level, Node, check_promise, level_of, protects_attributes, with_unit
+from graphveil.privacy.levels import (
+    OR_CUT,
+    KNeighbor,
+    Level,
+    Node,
+    check_promise,
+    level_of,
+    protects_attributes,
+    with_unit,
+)
 from graphveil.privacy.plan import Plan
 
 # The default of a field that has to be given.
@@ -302,9 +311,9 @@ class Parameters(Settable):
         if room is not None and largest > room and (self.promised_power(plan) or plan.facts.relations):
             what = ("number", "weights", "squared weights")[self.promised_power(plan)]
             why = f"the graph breaks this promise: the {what} of the links by which a node is read come to {largest:g}"
-            raise InvalidInput("max_degree", room, why)
+            raise InvalidInput("max_degree", room, f"{why}; {OR_CUT}")
         if room is not None and self.reserved_readers and largest > room:
-            why = f"and the promise leave {room} readers, but a node is read by {largest}"
+            why = f"and the promise leave {room} readers, but a node is read by {largest}; {OR_CUT}"
             raise InvalidInput("reserved_readers", self.reserved_readers, why)
         if room is not None:
             check_promise(Node(room), largest)

@@ -185,12 +185,15 @@ def check_size(level: Level, nodes: int) -> None:
         raise InvalidInput("max_degree", level.max_degree, f"must be less than the number of nodes, {nodes}")
 
 
+# What helps where a graph breaks the promise on degrees.
+OR_CUT = "promise more, or cap_degrees=True cuts the graph to the promise"
+
+
 def check_promise(level: Level, largest_column_sum: float) -> None:
     """Refuse a graph that breaks the level's promise on degrees, instead of repairing it silently."""
     if isinstance(level, Node) and largest_column_sum > level.max_degree:
-        raise InvalidInput(
-            "max_degree", level.max_degree, f"the graph breaks this promise: a node is read by {largest_column_sum}"
-        )
+        why = f"the graph breaks this promise: a node is read by {largest_column_sum}; {OR_CUT}"
+        raise InvalidInput("max_degree", level.max_degree, why)
 
 
 def protects_attributes(level: Level) -> bool:

@@ -18,6 +18,9 @@ from graphveil.privacy.plan import SEARCH, Plan
 if TYPE_CHECKING:
     from graphveil.privacy.certificate import Certificate
 
+# Where the sections that mechanisms cite can be read.
+_PROOFS = "Proofs: docs/theory.md (graphveil docs theory prints it)"
+
 
 def text_of(certificate: Certificate) -> str:
     """The certificate for readers who do not know the theory."""
@@ -36,7 +39,7 @@ def text_of(certificate: Certificate) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in certificate.versions.items())
     drawn = not isinstance(level, Public) and certificate.mechanisms
     lines += [_arithmetic_line(certificate)] if drawn else []
-    lines += [f"Random numbers: {certificate.random_source}", f"Software: {versions}"]
+    lines += [f"Random numbers: {certificate.random_source}", f"Software: {versions}", _PROOFS]
     return "\n".join(lines)
 
 

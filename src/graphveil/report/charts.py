@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphveil.evaluation import Evaluation
-from graphveil.experiments.results import Cell, Results, Row, bootstrap, make_tables, placed_results, score_in
+from graphveil.experiments.results import Cell, Interval, Results, Row, bootstrap, make_tables, placed_results, score_in
 from graphveil.experiments.spec import Axis
 
 Scale = Literal["linear", "log"]
@@ -174,7 +174,7 @@ def _times(results: Results) -> Iterable[Chart]:
             seconds, scores = zip(*pairs, strict=True)
             interval = bootstrap(scores)
             mean = max(sum(seconds) / len(seconds), 1e-3)
-            point = Point(mean, interval.mean, interval.low, interval.high, interval.count, block)
+            point = Point(mean, interval.mean, *_possible(interval), interval.count, block)
             points[method, block == "none"].append(point)
         if len(cells) < 2:
             continue
@@ -221,7 +221,12 @@ def _label(row: Row, blocks: set[str]) -> str:
 
 def _point(x: float, cell: Cell) -> Point:
     interval = cell.interval
-    return Point(x, interval.mean, interval.low, interval.high, interval.count)
+    return Point(x, interval.mean, *_possible(interval), interval.count)
+
+
+def _possible(interval: Interval) -> tuple[float, float]:
+    """The ends of an interval of percentages, as far as they can be reached."""
+    return max(interval.low, 0.0), min(interval.high, 100.0)
 
 
 def _is_number(text: str) -> bool:

@@ -106,6 +106,25 @@ def simple_table(heads: Sequence[str], rows: Iterable[Sequence[str]], label: str
     return scrolling(element("table", element("thead", top), element("tbody", *body), class_=class_), label)
 
 
+def beside(*columns: Sequence[Html]) -> list[Html]:
+    """Parts of a page that stand side by side where there is room; empty ones are left out."""
+    filled = [element("div", *column) for column in columns if column]
+    return [element("div", *filled, class_="beside")] if len(filled) > 1 else filled
+
+
+def whole_percents(shares: Mapping[str, float]) -> dict[str, int]:
+    """Shares in whole percent that add up to their sum in percent, by the largest remainders.
+
+    >>> whole_percents({"a": 1 / 3, "b": 1 / 3, "c": 1 / 3})
+    {'a': 34, 'b': 33, 'c': 33}
+    """
+    percents = {name: int(100 * share) for name, share in shares.items()}
+    missing = round(100 * sum(shares.values())) - sum(percents.values())
+    for name in sorted(shares, key=lambda name: percents[name] - 100 * shares[name])[: max(missing, 0)]:
+        percents[name] += 1
+    return percents
+
+
 def scrolling(table: Html, label: str) -> Html:
     """A box in which a wide table scrolls; it takes the focus, so that keys scroll it too."""
     return element("div", table, class_="scroll", role="region", aria_label=label, tabindex=0)

@@ -18,6 +18,7 @@ from graphveil.report.document import (
     Collection,
     Html,
     as_html,
+    beside,
     code,
     data_block,
     element,
@@ -28,6 +29,7 @@ from graphveil.report.document import (
     simple_table,
     spent,
     together,
+    whole_percents,
 )
 from graphveil.report.drawing import figure_html
 from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder
@@ -39,6 +41,8 @@ _HEADS = ("seed", "test accuracy", "validation", "average precision", "macro F1"
 
 # Smaller classes than these are shown together in a confusion matrix.
 _MOST_CLASSES = 30
+# Up to so many, the matrix has room beside the diagram of calibration.
+_FEW_CLASSES = 6
 
 
 def experiments_page(experiments: Sequence[Experiment]) -> str:
@@ -197,7 +201,7 @@ def _cell(row: Row, cell: Cell | None) -> Html:
         text = element("strong", text)
     elif cell.close:
         text = element("u", text)
-    small = [element("small", f"n = {cell.interval.count}")]
+    small = [element("small", f"{cell.interval.count} runs" if cell.interval.count > 1 else "1 run")]
     if cell.paper is not None:
         mark = "†" if row.is_questioned(cell) else ""
         small.append(element("small", f"paper {cell.paper.mean:.2f} ± {cell.paper.half_width:.2f}{mark}"))
@@ -210,17 +214,19 @@ def run_page(run: RunFolder) -> str:
     title = f"{certificate.method} on {metrics['graph']}"
     parts = [section("In short", _short(run))]
     if run.evaluation is not None:
-        parts.append(section("By class", *_by_class(run.evaluation)))
+        parts.append(section("By class", *_by_class(run.evaluation), *_by_threshold(run.evaluation)))
     parts += [section("Certificate", as_html(certificate)), section("Noise by mechanism", _noise(run))]
     if run.evaluation is not None:
-        parts.append(section("Confusion matrix", _confusion(_folded(run.evaluation))))
-        parts.append(section("Calibration", *_calibration(run.evaluation)))
+        matrix = section("Confusion matrix", _confusion(_folded(run.evaluation)))
+        diagram = section("Calibration", *_calibration(run.evaluation))
+        few = len(run.evaluation.classes) <= _FEW_CLASSES
+        parts += beside([matrix], [diagram]) if few else [matrix, diagram]
     if metrics.get("command"):
         parts.append(section("To do it again", code(str(metrics["command"]))))
     return page(
         f"graphveil run: {title}",
         element("header", element("h1", title), element("p", _lead(run), class_="lead"), _facts(run)),
-        element("main", *parts),
+        element("main", *parts, class_="run"),
     )
 
 
@@ -238,7 +244,7 @@ def _short(run: RunFolder) -> Html:
 
 
 def _by_class(evaluation: Evaluation) -> list[Html]:
-    """Precision, recall and F1 of each class, and what flagging more or fewer nodes finds of the class of interest."""
+    """Precision, recall and F1 of each class."""
     there = sorted((each for each in evaluation.by_class if each is not None), key=lambda each: -each.count)
     rows = [
         (each.name, *map(str, each.counts), *(f"{value:.3f}" for value in (each.precision, each.recall, each.f1)))
@@ -248,27 +254,32 @@ def _by_class(evaluation: Evaluation) -> list[Html]:
     parts = [simple_table(heads, rows, "Scores by class")]
     if len(there) > _MOST_CLASSES:
         parts.append(element("p", f"The {_MOST_CLASSES} largest of {len(there)} classes.", class_="quiet"))
-    if evaluation.positive is not None and evaluation.cuts:
-        name, total = evaluation.classes[evaluation.positive], sum(evaluation.confusion[evaluation.positive])
-        found = [
-            (
-                str(cut.flagged),
-                f"{cut.found} of {total}",
-                f"{cut.found / cut.flagged:.3f}",
-                f"{cut.found / total:.3f}" if total else "–",
-                f"{cut.threshold:.3g}",
-            )
-            for cut in evaluation.cuts
-        ]
-        about = f"The nodes that are most probably of class {name}: flag as many as you can look into."
-        parts += [element("h3", "What a threshold finds"), element("p", about, class_="quiet")]
-        parts.append(simple_table(("flagged", "found", "precision", "recall", "threshold"), found, "By threshold"))
     return parts
+
+
+def _by_threshold(evaluation: Evaluation) -> list[Html]:
+    """What flagging more or fewer nodes finds of the class of interest, if there is one."""
+    if evaluation.positive is None or not evaluation.cuts:
+        return []
+    name, total = evaluation.classes[evaluation.positive], sum(evaluation.confusion[evaluation.positive])
+    found = [
+        (
+            str(cut.flagged),
+            f"{cut.found} of {total}",
+            f"{cut.found / cut.flagged:.3f}",
+            f"{cut.found / total:.3f}" if total else "–",
+            f"{cut.threshold:.3g}",
+        )
+        for cut in evaluation.cuts
+    ]
+    about = f"The nodes that are most probably of class {name}: flag as many as you can look into."
+    table = simple_table(("flagged", "found", "precision", "recall", "threshold"), found, "By threshold")
+    return [element("h3", "What a threshold finds"), element("p", about, class_="quiet"), table]
 
 
 def _lead(run: RunFolder) -> str:
     facts = run.certificate.facts
-    shape = f"{facts.nodes} nodes, {facts.features} features, {facts.classes} classes"
+    shape = f"{facts.nodes:,} nodes, {facts.features:,} features, {facts.classes} classes"
     return f"{shape}; trained in {run.metrics['seconds']:.1f} s"
 
 
@@ -301,18 +312,25 @@ def _noise(run: RunFolder) -> Html:
     if not mechanisms:
         return element("p", "No noise was drawn: the model does not read what is protected, or nothing is protected.")
     shares = run.certificate.plan().shares()
-    rows = [
-        (m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise(), _share(shares[m.name]), m.source)
+    percents = whole_percents(shares)
+    rows: list[Sequence[str]] = [
+        (
+            *(m.name, m.type, f"{m.sensitivity.worst:.4g}", m.describe_noise()),
+            _share(shares[m.name], percents[m.name]),
+            m.source,
+        )
         for m in mechanisms
     ]
+    if any(percents.values()):
+        rows.append(("together", "", "", "", f"{sum(percents.values())} %", ""))
     heads = ("mechanism", "kind", "sensitivity", "noise", "share of the budget", "why")
     about = "Shares are of mu², in which Gaussian noise adds up; randomised responses are paid beside it and have none."
     return together(simple_table(heads, rows, "Noise by mechanism", "words"), element("p", about, class_="quiet"))
 
 
-def _share(share: float) -> Html:
+def _share(share: float, percent: int) -> Html:
     bar = element("span", element("i", style=f"width:{100 * share:.1f}%"), class_="bar", aria_hidden="true")
-    return together(f"{100 * share:.0f} %", bar) if share else Html("–")
+    return together(f"{percent} %" if percent else "< 1 %", bar) if share else Html("–")
 
 
 def _confusion(evaluation: Evaluation) -> Html:
