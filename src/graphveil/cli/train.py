@@ -119,8 +119,8 @@ def train(
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
-    Without a graph it trains on a built-in one, and needs neither files nor a network. What can be said about tables may
-    also stand in a graph.json beside them (graphveil init, docs/data.md).
+    Without a graph it trains on a built-in one, and needs neither files nor a network. What can be said about tables
+    may also stand in a graph.json beside them (graphveil init, docs/data.md).
 
     Example: graphveil train my-graph/ --level k-neighbor --k 5 --epsilon 8 --out runs/first
 
