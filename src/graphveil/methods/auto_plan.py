@@ -101,8 +101,7 @@ def _graph_branch(
 def _linear(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
     """A training of the linear classifier of features."""
     steps = min(defaults.LINEAR_STEPS, settings.steps or defaults.LINEAR_STEPS)
-    training = own_training(name, "features", level, facts, settings)
-    return replace(training, steps=steps, clip=settings.clip * defaults.LINEAR_CLIP)
+    return replace(own_training(name, "features", level, facts, settings), steps=steps)
 
 
 def _directed(level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
