@@ -171,7 +171,7 @@ def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
 @pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
 def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
-    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0))
+    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
     monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
 

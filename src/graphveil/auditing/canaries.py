@@ -333,8 +333,8 @@ def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     classes = plan.facts.classes
     nothing = GraphBranch(np.zeros((classes, classes)), 1.0, 1.0)
     branches = {"balanced": nothing, "graph": nothing}
-    sure = 100 * torch.eye(classes)[:1]
-    before, after = (right_counts(np.array([label]), [sure, sure], sure, branches) for label in (1, 0))
+    sure, alike = 100 * torch.eye(classes)[:1], np.full(classes, 1 / classes)
+    before, after = (right_counts(np.array([label]), [sure, sure], sure, branches, alike) for label in (1, 0))
     return before, after
 
 

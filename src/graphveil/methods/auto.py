@@ -123,7 +123,8 @@ class Auto(DPDGC):
             return self._without_own_influence(data, plan, logits, chosen).cpu()
 
         branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        right = self._right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
+        known = labels[train].cpu().numpy()
+        right = self._right_counts(known, [judged([0]), judged([1])], judged([0, 1]), branches, links.priors)
         followed, expected = chosen_branch(ledger.release("expectation", right), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))

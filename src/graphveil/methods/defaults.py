@@ -44,7 +44,8 @@ JOIN_STEPS, JOIN_RATE, FIRST_WEIGHTS = 60, 0.05, (1.0, 0.6)
 LARGEST_SCORE, DIRECTION_LENGTH = 20.0, 4.0
 # Points of accuracy by which the graph must be expected to help before it is read, and by which the branch that trains
 # features no further must be ahead of the balanced one; noise of the expectation that does not count, in deviations.
-WORTH_IT_POINTS, AHEAD_POINTS, DOUBT = 0.5, 1.25, 2.0
+# The last is in points of balanced accuracy, which decides where accuracies are as close as the first.
+WORTH_IT_POINTS, AHEAD_POINTS, DOUBT, ALIKE_POINTS = 0.5, 1.25, 2.0, 1.0
 # The least x at which accuracies are taken to grow as 1 - exp(-x): below it noise would be taken for fast growth.
 LEAST_GROWTH = 0.5
 # How much the neighbours of one node resemble each other (the concentration of a Dirichlet distribution): with it,

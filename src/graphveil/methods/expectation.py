@@ -91,6 +91,7 @@ def right_counts(
     half: Sequence[torch.Tensor],
     whole: torch.Tensor,
     branches: Mapping[str, GraphBranch],
+    priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
 ) -> torch.Tensor:
     """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
@@ -98,7 +99,8 @@ def right_counts(
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
     Features alone by the mean of the `half` trainings and by the `whole` of both; then the same in the balanced branch;
-    then the branch of the graph with the whole. The simulation's randomness is public.
+    then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all
+    classes count alike (`_counting_alike`). The simulation's randomness is public.
     """
     truth = torch.from_numpy(labels)
 
@@ -111,22 +113,45 @@ def right_counts(
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
     rng = np.random.default_rng(0)
+    alike = _counting_alike(truth, priors)
     votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
+    last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
     for name, branch in branches.items():
         counts = simulate(labels, branch, rng)
+        both = joined(whole, counts, branch)
         if name == "balanced":
             votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))
-        votes.append(right(joined(whole, counts, branch)))
-    # Halves of ones: exact in float64.
-    return torch.stack(votes).sum(1)
+            last.append(alike(both))
+        votes.append(right(both))
+    # Multiples of 2^-20 up to 1: exact in float64.
+    return torch.stack([*votes, *last]).sum(1)
+
+
+def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Votes in which all classes count alike, as in balanced accuracy.
+
+    Scores lose what they owe to the shares of classes, and a right answer counts by how rare its class is: 1 for the
+    rarest one. Where nearly all nodes are of one class, accuracy hardly tells a good model from a bad one; this does.
+    """
+    shares = torch.from_numpy(np.maximum(priors, 1e-6))
+    weights = (shares.min() / shares * 2**20).floor() / 2**20
+
+    def votes(scores: torch.Tensor) -> torch.Tensor:
+        return ((scores - shares.log()).argmax(1) == truth) * weights[truth.clamp_min(0)]
+
+    return votes
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone."""
+    """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
+
+    `alike` has balanced accuracies (all classes count alike) of first features alone and of the balanced branch.
+    """
 
     joined: Mapping[str, float]
     features: Mapping[str, float]
+    alike: tuple[float, float]
 
 
 def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
@@ -134,10 +159,11 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 
     Formal guarantee: post-processing.
 
-    Features alone need less to be chosen: reading the graph costs budget for certain. Accuracies at more budget for
-    features follow a curve that saturates (`accuracy_at`).
+    Features alone need less to be chosen: reading the graph costs budget for certain. Where accuracies are too close
+    to tell, balanced accuracies decide. Accuracies at more budget for features follow a curve that saturates
+    (`accuracy_at`).
     """
-    half_alone, alone, half_balanced, balanced, graph = (released.double() / plan.facts.train_nodes).tolist()
+    half_alone, alone, half_balanced, balanced, graph, *alike = (released.double() / plan.facts.train_nodes).tolist()
     chance = float(links.priors.max())
     first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
 
@@ -151,10 +177,15 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
         "graph": 100 * graph,
     }
+    rarest = float(links.priors.min()) * len(links.priors)
+    expected = Expected(joined, features, (100 * alike[0] / rarest, 100 * alike[1] / rarest))
     doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
     with_graph = "graph" if joined["graph"] > joined["balanced"] + defaults.AHEAD_POINTS else "balanced"
-    worth_it = joined[with_graph] > joined["features"] + defaults.WORTH_IT_POINTS + doubt
-    return with_graph if worth_it else "features", Expected(joined, features)
+    ahead = joined[with_graph] - joined["features"]
+    if abs(ahead) > defaults.WORTH_IT_POINTS:
+        return with_graph if ahead > defaults.WORTH_IT_POINTS + doubt else "features", expected
+    alike_ahead = expected.alike[1] - expected.alike[0]
+    return "balanced" if alike_ahead > defaults.ALIKE_POINTS + doubt / rarest else "features", expected
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:
@@ -167,8 +198,14 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph."
         )
-    with_it = shown[followed]
-    return f"The graph was used: about {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
+    if expected.joined[followed] - expected.joined["features"] > defaults.WORTH_IT_POINTS:
+        with_it = shown[followed]
+        return f"The graph was used: about {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
+    without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
+    return (
+        f"The graph was used: a balanced accuracy of about {with_it:.0f} % was expected with it, {without:.0f} % with "
+        "features alone."
+    )
 
 
 def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:
