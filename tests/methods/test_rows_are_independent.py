@@ -206,7 +206,7 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
         def table(self, rows, norm, terms, *, stretch=False):
             return 5 * super().table(rows, norm, terms, stretch=stretch)
 
-    monkeypatch.setattr("graphveil.methods.dpdgc.DPDGC.arithmetic", NotHeld())
+    monkeypatch.setattr("graphveil.methods.auto.DPDGC.arithmetic", NotHeld())
     with pytest.raises(AssertionError, match="release"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.Edge("directed"))
 

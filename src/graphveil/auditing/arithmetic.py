@@ -50,7 +50,7 @@ from graphveil.execution.draws import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
 from graphveil.methods.auto import Auto
-from graphveil.methods.dpdgc import DPDGC
+from graphveil.methods.auto import DPDGC
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
 from graphveil.methods.sage import RandEdge

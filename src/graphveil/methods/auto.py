@@ -1,4 +1,4 @@
-"""The default: statistics first, then what they say is worth its budget."""
+"""DPDGC and the default: statistics first, then what they say is worth its budget."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphveil.execution.rowwise import Linear
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.methods import auto_plan, defaults
 from graphveil.methods.choice import co_reader_margins, co_readers_pay
-from graphveil.methods.dpdgc import DPDGC, TwoStage
+from graphveil.methods.dpdgc import DecoupledConvolution, TwoStage
 from graphveil.methods.expectation import (
     GraphBranch,
     chosen_branch,
@@ -46,42 +46,39 @@ _CO_READERS = "training nodes that link to the same node say"
 
 
 @dataclass(eq=False)
-class Auto(DPDGC):
-    """The default: it learns how the graph is linked, then divides its budget by what can be expected of it.
+class DPDGC(DecoupledConvolution):
+    """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
-    Where attributes are private and the graph is undirected, three things are paid for first: how training nodes of
-    each class are linked, a first linear classifier of features, and how many training nodes would come out right in
+    With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
+    of it. Where attributes are private and the graph is undirected, three things are paid for first: how training nodes
+    of each class are linked, a first linear classifier of features, and how many training nodes would come out right in
     each of three branches. The rest of the budget follows from that: more training of features alone ("features"),
     features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
-    there is one choice, between DPDGC's tables and features alone. With public attributes this is DPDGC with its
-    default table.
+    there is one choice, between tables and features alone. With public attributes a table is taken by the level.
 
-    Formal guarantee: all branches are planned, and each is accounted at its part of delta (docs/theory.md, section
-    4.5).
+    With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
+    W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
+    norm `row_norm` after every step and at the release, and the bias is added after the noise. The other tables need no
+    training on the graph. They come with a head of few parameters that combines what X and Z say.
+
+    Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity, and
+    clipped training of the head with group 1 (free at edge level, where Z is private in all rows). All branches are
+    planned, and each is accounted at its part of delta (docs/theory.md, section 4.5).
 
     >>> from graphveil.graph import csbm
     >>> from graphveil.privacy.levels import KNeighbor
-    >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
+    >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
     >>> model.certificate_.followed, model.graph_used_, model.certificate_.epsilon <= 8.0
     ('features', False, True)
-
-    Parameters are those of DPDGC; `table` must stay "auto".
     """
 
-    method: ClassVar[str] = "auto"
-    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
-    chooses_table: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
+    method: ClassVar[str] = "dpdgc"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend_dpdgc)
     # The two sums that the statistics are; an audit puts broken ones in their place.
     _link_sums = staticmethod(link_sums)
     _right_counts = staticmethod(right_counts)
-
-    def _settings(self) -> Settings:
-        if self.table != "auto":
-            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
-        return super()._settings()
 
     def degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
@@ -233,6 +230,24 @@ class Auto(DPDGC):
             return "labels" if plan.with_role("release") else ""
         without_graph = plan.with_role("features") and not plan.with_role("release")
         return "" if without_graph else super()._parts(plan)
+
+
+@dataclass(eq=False)
+class Auto(DPDGC):
+    """The default of the command line: DPDGC with `table="auto"`, under its own name.
+
+    Formal guarantee: that of DPDGC.
+    """
+
+    method: ClassVar[str] = "auto"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
+    chooses_table: ClassVar[bool] = False
+    divides: ClassVar[bool] = False
+
+    def _settings(self) -> Settings:
+        if self.table != "auto":
+            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
+        return super()._settings()
 
 
 class NeighborHead(nn.Module):

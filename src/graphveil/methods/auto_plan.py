@@ -1,4 +1,4 @@
-"""What the default spends: statistics first, then one of three branches that follow from them."""
+"""What DPDGC and the default spend: statistics first, then one of three branches that follow from them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ FIRST_FEATURES = ("features 1", "features 2")
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """The default.
+    """The default: DPDGC with the table "auto".
 
-    Where attributes are public, or batches are sampled, it is DPDGC with the table of its level. On directed graphs
-    there is one choice, between DPDGC's tables and more training of features. Elsewhere statistics decide.
+    Where attributes are public or batches are sampled, nothing is asked first. On directed graphs there is one choice,
+    between tables and more training of features. Elsewhere statistics decide.
     """
     settings = replace(settings, table="auto")
     if not protects_attributes(level) or settings.batch_size is not None:
@@ -31,6 +31,12 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     if facts.directed:
         return _directed(level, facts, settings, epsilon)
     return _statistics_first(level, facts, settings, epsilon)
+
+
+def spend_dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DPDGC: the default where its table is "auto"; with a given table nothing is asked first."""
+    spend_it = spend if settings.table == "auto" else dpdgc_plan.spend
+    return spend_it(level, facts, settings, epsilon)
 
 
 def _statistics_first(
