@@ -41,7 +41,7 @@ HEAD_SHARE = 0.06
 # The same on directed graphs: co-link statistics; then the branch that reads the graph through DPDGC's tables; and what
 # is spent at node level, where nothing is chosen. Chosen on Actor and synthetic graphs.
 CO_LINKS_SHARE = 0.03
-DIRECTED_SHARES: Mapping[str, float] = {"balanced features": 0.28, "neighbors": 0.25, "release": 0.25, "head": 0.06}
+DIRECTED_SHARES: Mapping[str, float] = {"balanced features": 0.14, "neighbors": 0.29, "release": 0.35, "head": 0.06}
 DEGREES_SHARES: Mapping[str, float] = {"linear features": 0.75, "release": 0.17, "head": 0.08}
 # How the numbers of readers of nodes usually vary: the standard deviation of their logarithm.
 READERS_SPREAD = 1.2
