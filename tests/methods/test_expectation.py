@@ -1,5 +1,6 @@
 """What the branches of the default are expected to reach: votes on own rows, the curve, the choice."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -153,6 +154,34 @@ def test_the_obvious_branch_is_chosen(branch, shares):
     followed, expected = chosen_branch(torch.tensor((*shares, 0.5, 0.5)).double() * FACTS.train_nodes, links(), PLAN)
     assert followed == branch
     assert set(expected.joined) == set(expected.features) == {"features", "balanced", "graph"}
+
+
+DIRECTED = make_plan("auto", gv.KNeighbor(1), replace(FACTS, directed=True), epsilon=8.0)
+
+
+@pytest.mark.parametrize(
+    ("branch", "shares"), [("features", (0.80, 0.84, 0.80, 0.84)), ("balanced", (0.595, 0.60, 0.70, 0.75))], ids=str
+)
+def test_directed_graphs_have_two_branches(branch, shares):
+    released = torch.tensor(shares).double() * FACTS.train_nodes
+    followed, expected = chosen_branch(released, links(), DIRECTED)
+    assert followed == branch
+    assert set(expected.joined) == set(expected.features) == {"features", "balanced"}
+    assert chosen_branch(released, links(homophily=0.0), DIRECTED)[0] == "features", "links that tell nothing"
+
+
+@pytest.mark.parametrize("homophily", [-0.4, 0.0, 0.8])
+def test_co_readers_are_expected_to_point_to_a_class(homophily):
+    branch = GraphBranch.of_co_readers(DIRECTED.branch("balanced"), links(homophily=homophily), DIRECTED.facts)
+    own, other = np.diag(branch.expected), branch.expected[~np.eye(3, dtype=bool)]
+    assert branch.noise == pytest.approx(DIRECTED["release"].noise / np.sqrt(1 - defaults.DEGREES_PART))
+    assert (branch.expected >= 0).all()
+    if homophily > 0:
+        assert own.min() > other.max()
+    elif homophily < 0:
+        assert own.max() < other.min()
+    else:
+        assert branch.expected == pytest.approx(branch.expected[:1].repeat(3, axis=0))
 
 
 def test_the_graph_needs_to_be_ahead():

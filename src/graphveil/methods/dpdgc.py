@@ -185,14 +185,16 @@ class DecoupledConvolution(NodeClassifier):
         if self._parts(plan) == "trained":
             bias = torch.empty(self.hidden)
             return {"head": self._linkx(like, classes), "bias": bias, **self._tables(plan, public=True)}
-        opinion: torch.nn.Module
-        if "features" in plan.names:
-            opinion = self._opinion(like, classes)
-        else:
-            committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
-            opinion = WithoutVotes(committee, Fusion(classes, classes))
-        head = TwoStage(opinion, self._fusion(plan, self._read_width(plan)))
+        head = TwoStage(self._features_of(plan, like), self._fusion(plan, self._read_width(plan)))
         return {"head": head, **self._tables(plan, public=True)}
+
+    def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
+        """The classifier of features of this plan, before it is trained."""
+        classes = plan.facts.classes
+        if "features" in plan.names:
+            return self._opinion(like, classes)
+        committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
+        return WithoutVotes(committee, Fusion(classes, classes))
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         released = torch.empty(plan.facts.nodes, self._read_width(plan))

@@ -82,8 +82,8 @@ def added_up(models: Sequence[LinearClassifier], plan: Plan, names: Sequence[str
         for weight, part in zip(weights, parts, strict=True):
             sums.add_(part, alpha=weight / training_mu(plan, names))
     noise = defaults.LINEAR_RATE * math.sqrt(planned_training(plan, names[0]).steps)
-    weight = total.out.get_parameter("weight")
-    weight.copy_(functional.softshrink(weight, defaults.LINEAR_SHRINKAGE * noise))
+    matrix = total.out.get_parameter("weight")
+    matrix.copy_(functional.softshrink(matrix, defaults.LINEAR_SHRINKAGE * noise))
     return total
 
 
