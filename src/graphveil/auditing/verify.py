@@ -7,7 +7,8 @@ import io
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -273,10 +274,12 @@ def _listed(plan: Plan) -> str:
 def _possible(plan: Plan) -> Iterator[Plan]:
     """The plans that the method may have had. What was spent is a little less than what was asked for."""
     spent = min(plan.epsilon, _LARGE) if plan.epsilon > 0 else 1.0
-    for epsilon in (None,) if isinstance(plan.level, Public) else (spent, 1.01 * spent):
-        yield make_plan(
-            plan.method, plan.level, plan.facts, epsilon=epsilon, delta=plan.delta, settings=_settings(plan)
-        )
+    settings = _settings(plan)
+    # A release names its table; whether it was asked for or chosen by "auto" shows in the other mechanisms.
+    for table in dict.fromkeys((settings.table, "auto")):
+        made = partial(make_plan, plan.method, plan.level, plan.facts, settings=replace(settings, table=table))
+        for epsilon in (None,) if isinstance(plan.level, Public) else (spent, 1.01 * spent):
+            yield made(epsilon=epsilon, delta=plan.delta)
 
 
 def _settings(plan: Plan) -> Settings:
@@ -284,14 +287,12 @@ def _settings(plan: Plan) -> Settings:
     listed = plan.all_mechanisms
     trainings = [m for m in listed if isinstance(m, ClippedTraining)]
     trained = next(iter(trainings), None)
-    # The default clips its classifier of features at a part of `clip`, and a head at all of it.
-    clipped = next((m for m in trainings if m.role == "head"), trained)
     releases = [m for m in listed if isinstance(m, GaussianRelease)]
     released = next((m for m in releases if m.role == "release"), None)
     summed = next((m for m in releases if m.role == "aggregation"), None)
     return Settings(
         steps=trained.steps if trained else None,
-        clip=clipped.clip if clipped else 1.0,
+        clip=trained.clip if trained else 1.0,
         hops=summed.uses if summed else 2,
         layers=summed.uses if summed else 1,
         max_degree=summed.degree_bound if summed else None,

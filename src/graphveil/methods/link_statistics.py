@@ -1,4 +1,7 @@
-"""How training nodes are linked: a small paid release, and what follows from it (docs/theory.md, section 5.5)."""
+"""How training nodes are linked: a small paid release, and what follows from it (docs/theory.md, section 5.5).
+
+On directed graphs: how training nodes are linked with the same nodes (section 5.7).
+"""
 
 from __future__ import annotations
 
@@ -44,6 +47,55 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([sums * step, [pairs * links.sum()], counts * classes])).double()
 
 
+def co_link_sums(data: Inputs, level: Level) -> torch.Tensor:
+    """The sums that are released on a directed graph, over pairs of training nodes that read the same node.
+
+    As `link_sums`: first a matrix, then the number of entries of training rows, then the numbers of each class. A pair
+    (i, j) that reads t counts 1 / (max(d_i, d_j, bound) max(m_t, bound)) in the matrix, with d the number of nodes that
+    a node reads, m_t the number of training nodes that read t, and k as the bound. Weights of links do not matter.
+
+    A training node that was emptied has no label: what it reads counts in d, m and the number of entries, not in the
+    matrix.
+    """
+    reads = data.adjacency[data.target.train].matrix
+    labels = data.target.labels[data.target.train].cpu().numpy()
+    degrees = np.diff(reads.indptr).astype(np.int64)
+    sums = _co_link_matrix(reads, degrees, labels, data.classes, max(1, _bound(level)))
+    entries, counts = link_statistics_units(_with_bound(level))
+    classes = np.bincount(labels[labels >= 0], minlength=data.classes)
+    matrix = sums * count_step(len(labels))
+    return torch.from_numpy(np.concatenate([matrix, [entries * degrees.sum()], counts * classes])).double()
+
+
+def _co_link_matrix(
+    reads: sp.csr_array, degrees: np.ndarray, labels: np.ndarray, classes: int, bound: int
+) -> np.ndarray:
+    """The upper triangle in steps of `lattice.count_step`, added in int64.
+
+    The readers of each node are sorted by degree: then a pair counts by the degree of the later one, and a reader adds
+    its weight times the number of readers of each class before it.
+    """
+    readers, targets = np.repeat(np.arange(len(degrees)), degrees), reads.indices
+    company = np.bincount(targets, minlength=reads.shape[1])
+    labelled = labels[readers] >= 0
+    readers, targets = readers[labelled], targets[labelled]
+    order = np.lexsort((degrees[readers], targets))
+    readers, targets = readers[order], targets[order]
+    weights = _co_link_weights(degrees[readers], company[targets], bound, len(labels))
+    first = np.searchsorted(targets, targets)
+    own = labels[readers]
+    sums = np.zeros((classes, classes), dtype=np.int64)
+    for label in range(classes):
+        up_to = np.concatenate([[0], np.cumsum(own == label)])
+        np.add.at(sums[:, label], own, weights * (up_to[:-1] - up_to[first]))
+    return (sums + np.tril(sums, -1).T)[np.triu_indices(classes)]
+
+
+def _co_link_weights(degrees: np.ndarray, company: np.ndarray, bound: int, train_nodes: int) -> np.ndarray:
+    """Of the pairs of a node of this degree with readers of smaller ones, in whole steps, rounded down."""
+    return round(1 / count_step(train_nodes)) // (np.maximum(degrees, bound) * np.maximum(company, bound))
+
+
 @dataclass(frozen=True)
 class LinkStatistics:
     """What the release says about the graph.
@@ -85,8 +137,7 @@ class LinkStatistics:
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
-        within = float(self.priors @ np.diag(self.compatibility))
-        ratio = within / max(1e-9, float((self.priors**2).sum()))
+        ratio = self._own_class_ratio()
         if ratio >= 1.1:
             like = f"nodes link to their own class {ratio:.1f} times as often as chance would"
         elif ratio <= 0.9:
@@ -96,6 +147,38 @@ class LinkStatistics:
         if plan.facts.weighted:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
+
+    def _own_class_ratio(self) -> float:
+        """How often partners are of the same class, as a multiple of what chance would give."""
+        within = float(self.priors @ np.diag(self.compatibility))
+        return within / max(1e-9, float((self.priors**2).sum()))
+
+
+class CoLinkStatistics(LinkStatistics):
+    """What the release says about a directed graph.
+
+    `degree` is how many nodes a training node reads. Row c of `compatibility` are the classes of the training nodes
+    that read the same as a node of class c. How degrees vary is not measured.
+    """
+
+    @classmethod
+    def of(cls, released: torch.Tensor, plan: Plan) -> CoLinkStatistics:
+        """Read what was released. Formal guarantee: post-processing."""
+        pairs = LinkStatistics.of(released, plan)  # an entry counts once, a pair for both of its nodes
+        return cls(pairs.priors, pairs.degree / 2, pairs.compatibility, pairs.homophily, defaults.USUAL_SPREAD[0])
+
+    def sentences(self, plan: Plan) -> tuple[str, ...]:
+        """In words, for the certificate and the report."""
+        links = min(self.degree, plan.facts.nodes - 1)
+        same = "nodes that link to the same node belong to the same class"
+        ratio = self._own_class_ratio()
+        if ratio >= 1.1:
+            like = f"{same} {ratio:.1f} times as often as chance would"
+        elif ratio <= 0.9:
+            like = f"{same} only {ratio:.1f} times as often as chance would"
+        else:
+            like = "links to the same node hardly depend on classes"
+        return (f"A node links to about {links:.3g} others, and {like}.",)
 
 
 def _denoised(matrix: np.ndarray, priors: np.ndarray, noise: float) -> tuple[float, np.ndarray]:

@@ -59,7 +59,7 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.dpdgc_plan:spend"),
+        Method("dpdgc", "graphveil.methods.auto:DPDGC", "graphveil.methods.auto_plan:spend_dpdgc"),
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.baseline_plans:spend_gap"),
         Method("caribou", "graphveil.methods.gap:Caribou", "graphveil.methods.baseline_plans:spend_gap"),
         Method("progap", "graphveil.methods.gap:ProGAP", "graphveil.methods.baseline_plans:spend_progap"),
