@@ -15,7 +15,6 @@ from graphveil.cli.options import (
     Attributes,
     BatchSize,
     Delta,
-    Download,
     K,
     MaxDegree,
     Root,
@@ -70,7 +69,6 @@ def audit(
     every: Annotated[bool, typer.Option("--all", help="Every method, level, twin; csbm, cora, chameleon.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="With --all: few canaries, csbm only.")] = False,
     root: Root = None,
-    download: Download = False,
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.txt and the picture.")] = None,
     as_json: AsJson = False,
@@ -94,7 +92,7 @@ def audit(
     if twin is not None and twin not in TWINS:
         raise InvalidInput("twin", twin, f"must be one of {', '.join(TWINS)}")
     method = method or (TWINS[twin].method if twin else "dpdgc")
-    data = None if graph is None else load_graph(graph, root, 0, download=download)
+    data = None if graph is None else load_graph(graph, root, 0)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size}
     if level != "node":
         options["max_degree"] = max_degree

@@ -154,7 +154,6 @@ def load_graph(
     directed: bool | None = None,
     mmap: Path | None = None,
     *,
-    download: bool = False,
     classes: Any = None,
     categories: Any = None,
 ) -> Graph:
@@ -166,8 +165,6 @@ def load_graph(
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
-        if download:
-            raise InvalidInput("download", download, f"fetches datasets; {name} is a file or folder of yours")
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, classes=classes, categories=categories)
     place = None if mmap is None else str(mmap)
     for field, value in {"classes": classes, "categories": categories, "mmap": place}.items():
@@ -175,7 +172,19 @@ def load_graph(
             raise InvalidInput(field, value, f"belongs to folders of tables; {name} is a dataset")
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
-    return load_dataset(name, root=root, seed=split_seed, download=download)
+    return load_dataset(name, root=root, seed=split_seed)
+
+
+def fetch(name: str, root: Path | None) -> None:
+    """Fetch the raw files of a dataset that are missing; they go to the cache, where `load_dataset` looks too."""
+    from graphveil.graph.datasets import SOURCES, canonical_name, find_raw_files
+    from graphveil.graph.io import is_path
+
+    if is_path(name):
+        raise InvalidInput("download", True, f"fetches datasets; {name} is a file or folder of yours")
+    key = canonical_name(name)
+    if not key.startswith("csbm"):
+        find_raw_files(key, SOURCES[key], root, download=True)
 
 
 def check_new_file(out: Path | None, run: Path) -> None:

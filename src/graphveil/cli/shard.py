@@ -17,7 +17,6 @@ from graphveil.cli.options import (
     Categories,
     Classes,
     Directed,
-    Download,
     Root,
     SplitSeed,
     load_graph,
@@ -42,7 +41,6 @@ def shard(
         str | None, typer.Option(help="Never use more than this, such as 4GiB: for tables that are longer than memory.")
     ] = None,
     root: Root = None,
-    download: Download = False,
     split_seed: SplitSeed = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -61,7 +59,7 @@ def shard(
     validate.seed("split_seed", split_seed)
     declared = parse_declared(classes, categories)
     if memory is None and "://" not in graph:
-        whole = load_graph(graph, root, split_seed, directed, download=download, **declared)
+        whole = load_graph(graph, root, split_seed, directed, **declared)
         write_parts(whole, out, parts)
         nodes, edges, said = whole.num_nodes, whole.num_edges, str(whole.counts or repr(whole))
     else:

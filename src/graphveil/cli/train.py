@@ -44,6 +44,7 @@ from graphveil.cli.options import (
     chosen_level,
     default_epsilon,
     default_method,
+    fetch,
     load_graph,
     parse_declared,
     parse_delta,
@@ -112,9 +113,7 @@ def train(
 ) -> None:
     """Train a model and print its accuracy and its certificate.
 
-    Without a graph it trains on a built-in one, and needs neither files nor a network.
-
-    Example: graphveil train my-graph/ --level k-neighbor --k 5 --epsilon 8 --out runs/first
+    Example: graphveil train cora --method dpdgc --level k-neighbor --k 1 --epsilon 16 --root data
     """
     from graphveil.methods import method_class
     from graphveil.methods.spending import check_budget
@@ -129,6 +128,8 @@ def train(
     account = _account(ledger, ledger_limit, budget)
     validate.seed("split_seed", split_seed)
     every = _every(checkpoint_every)
+    if download:
+        fetch(graph, root)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
@@ -146,7 +147,7 @@ def train(
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, download=download, **declared)
+        load = partial(load_graph, graph, root, split_seed, directed, **declared)
         declares = any(value is not None for value in declared.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
@@ -157,7 +158,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, download=download, **declared)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, **declared)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)
