@@ -147,6 +147,18 @@ def read_names(text: str) -> list[str]:
     return names
 
 
+def fetch(name: str, root: Path | None) -> None:
+    """Fetch the raw files of a dataset that are missing; they go to the cache, where `load_dataset` looks too."""
+    from graphveil.graph.datasets import SOURCES, canonical_name, find_raw_files
+    from graphveil.graph.io import is_path
+
+    if is_path(name):
+        raise InvalidInput("download", True, f"fetches datasets; {name} is a file or folder of yours")
+    key = canonical_name(name)
+    if not key.startswith("csbm"):
+        find_raw_files(key, SOURCES[key], root, download=True)
+
+
 def load_graph(
     name: str,
     root: Path | None,
@@ -173,18 +185,6 @@ def load_graph(
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
     return load_dataset(name, root=root, seed=split_seed)
-
-
-def fetch(name: str, root: Path | None) -> None:
-    """Fetch the raw files of a dataset that are missing; they go to the cache, where `load_dataset` looks too."""
-    from graphveil.graph.datasets import SOURCES, canonical_name, find_raw_files
-    from graphveil.graph.io import is_path
-
-    if is_path(name):
-        raise InvalidInput("download", True, f"fetches datasets; {name} is a file or folder of yours")
-    key = canonical_name(name)
-    if not key.startswith("csbm"):
-        find_raw_files(key, SOURCES[key], root, download=True)
 
 
 def check_new_file(out: Path | None, run: Path) -> None:
