@@ -42,8 +42,9 @@ def test_shells_complete_commands_and_options(run_process, monkeypatch):
     monkeypatch.setenv("COMP_CWORD", "2")
     monkeypatch.setenv("COMP_WORDS", "graphveil train --cap")
     assert run_process().stdout == "--cap-degrees\n"
-    monkeypatch.delenv("_GRAPHVEIL_COMPLETE")
-    assert "_GRAPHVEIL_COMPLETE=complete_bash" in run_process("--show-completion", "bash").stdout
+    # What --install-completion writes, without asking which shell this is: tests may have none.
+    monkeypatch.setenv("_GRAPHVEIL_COMPLETE", "source_bash")
+    assert "_GRAPHVEIL_COMPLETE=complete_bash" in run_process().stdout
 
 
 def test_the_version(run):

@@ -137,7 +137,7 @@ def test_a_run_folder_is_complete_and_never_overwritten(run, folder, tmp_path):
         (["csbm", "--level", "node", "--max-degree", "2"], "breaks this promise"),
         (["csbm", "--level", "node", "--max-degree", "2"], "or --cap-degrees cuts the graph to the promise"),
         (["cora", "--root", "nowhere"], "not in nowhere/Cora/raw"),
-        (["cora", "--root", "nowhere"], "fetch them with train --download"),
+        (["cora", "--root", "nowhere"], "fetch them with --download"),
         (["nowhere.npz", "--download"], "download = True: fetches datasets"),
         (["csbm", "--level", "k-neighbor", "--k", "10000"], "k = 10000"),
         (["csbm", "--directed"], "directed = True"),

@@ -273,7 +273,10 @@ def test_the_seed_of_each_candidate_is_its_own(graph):
         (lambda: gv.PrivateSearch([gv.MLP(K1), gv.MLP(gv.KNeighbor(2))], epsilon=4.0), "level of candidates"),
         (lambda: gv.PrivateSearch([gv.MLP(K1, seed=3)] * 2, epsilon=4.0), "seed of a candidate = 3"),
         (lambda: gv.PrivateSearch([gv.GAP(K1, max_degree=2)] * 2, epsilon=4.0), "the graph breaks this promise"),
-        (lambda: gv.PrivateSearch([gv.DPDGC(K1, response_epsilon=3.0)] * 5, epsilon=4.0), "too small for 5 candidates"),
+        (
+            lambda: gv.PrivateSearch([gv.DPDGC(K1, table="labels", response_epsilon=3.0)] * 5, epsilon=4.0),
+            "too small for 5 candidates",
+        ),
     ],
 )
 def test_what_cannot_be_searched_is_one_line_before_anything_is_drawn(graph, tmp_path, make, message):

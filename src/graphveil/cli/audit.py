@@ -16,7 +16,6 @@ from graphveil.cli.options import (
     BatchSize,
     Delta,
     Directed,
-    Download,
     K,
     MaxDegree,
     Root,
@@ -73,7 +72,6 @@ def audit(
     every: Annotated[bool, typer.Option("--all", help="Every method, level, twin; csbm, cora, chameleon.")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="With --all: few canaries, csbm only.")] = False,
     root: Root = None,
-    download: Download = False,
     seed: Annotated[int | None, typer.Option(help="Makes the audit repeatable.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for audit.json, audit.txt and the picture.")] = None,
     as_json: AsJson = False,
@@ -101,8 +99,7 @@ def audit(
         raise InvalidInput("twin", twin, f"must be one of {', '.join(TWINS)}")
     method = method or (TWINS[twin].method if twin else "dpdgc")
     said = any(value is not None for value in (directed, *tables.values()))
-    given = graph or said
-    data = load_graph(graph or "csbm", root, 0, directed, tables=tables, download=download) if given else None
+    data = load_graph(graph or "csbm", root, 0, directed, tables=tables) if graph or said else None
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size}
     if level != "node":
         options["max_degree"] = max_degree

@@ -18,7 +18,9 @@ def init(
     *,
     tables: dict[str, Any],
 ) -> None:
-    """Write a graph.json with comments beside a table of nodes, and say which of its lines to look at.
+    """Write a commented graph.json for a table of nodes.
+
+    It also says which of its lines to look at.
 
     It goes by the names of columns and the first rows. What options say is taken as it is. The file and what is printed
     are for the owner of the tables: they were made by looking at private data.

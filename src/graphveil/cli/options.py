@@ -246,6 +246,18 @@ def read_names(text: str) -> list[str]:
     return names
 
 
+def fetch(name: str, root: Path | None) -> None:
+    """Fetch the raw files of a dataset that are missing; they go to the cache, where `load_dataset` looks too."""
+    from graphveil.graph.datasets import SOURCES, canonical_name, find_raw_files
+    from graphveil.graph.io import is_path
+
+    if is_path(name):
+        raise InvalidInput("download", True, f"fetches datasets; {name} is a file or folder of yours")
+    key = canonical_name(name)
+    if not key.startswith("csbm"):
+        find_raw_files(key, SOURCES[key], root, download=True)
+
+
 def load_graph(
     name: str,
     root: Path | None,
@@ -253,8 +265,6 @@ def load_graph(
     directed: bool | None = None,
     mmap: Path | None = None,
     tables: Mapping[str, Any] | None = None,
-    *,
-    download: bool = False,
 ) -> Graph:
     """A dataset by name, or a user's own file or folder; options that belong to the other kind are errors."""
     from graphveil.graph import load_dataset, read_graph
@@ -265,8 +275,6 @@ def load_graph(
     if (path / "part-00000").is_dir():
         raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
     if is_path(name):
-        if download:
-            raise InvalidInput("download", download, f"fetches datasets; {name} is a file or folder of yours")
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, **given)
     if mmap is not None:
         given["mmap"] = str(mmap)
@@ -274,7 +282,7 @@ def load_graph(
         raise InvalidInput(field, value, f"belongs to tables; {name} is a dataset")
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
-    return load_dataset(name, root=root, seed=split_seed, download=download)
+    return load_dataset(name, root=root, seed=split_seed)
 
 
 def named_ledger(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:

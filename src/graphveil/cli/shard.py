@@ -15,7 +15,6 @@ from graphveil import validate
 from graphveil.cli.options import (
     AsJson,
     Directed,
-    Download,
     Root,
     SplitSeed,
     about_tables,
@@ -39,7 +38,6 @@ def shard(
         str | None, typer.Option(help="Never use more than this, such as 4GiB: for tables that are longer than memory.")
     ] = None,
     root: Root = None,
-    download: Download = False,
     split_seed: SplitSeed = 0,
     as_json: AsJson = False,
     *,
@@ -59,7 +57,7 @@ def shard(
 
     validate.seed("split_seed", split_seed)
     if memory is None and "://" not in graph:
-        whole = load_graph(graph, root, split_seed, directed, tables=tables, download=download)
+        whole = load_graph(graph, root, split_seed, directed, tables=tables)
         write_parts(whole, out, parts)
         nodes, edges, said = whole.num_nodes, whole.num_edges, str(whole.counts or repr(whole))
     else:

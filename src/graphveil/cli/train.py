@@ -44,6 +44,7 @@ from graphveil.cli.options import (
     chosen_level,
     default_epsilon,
     default_method,
+    fetch,
     load_graph,
     named_ledger,
     parse_class_words,
@@ -139,6 +140,8 @@ def train(
     account = named_ledger(ledger, ledger_limit, budget)
     validate.seed("split_seed", split_seed)
     every = parse_every(checkpoint_every)
+    if download:
+        fetch(graph, root)
     options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
@@ -156,7 +159,7 @@ def train(
     if divided:
         from graphveil.cli.train_sharded import Options, train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, tables=tables, download=download)
+        load = partial(load_graph, graph, root, split_seed, directed, tables=tables)
         declares = any(value is not None for value in tables.values())
         train_sharded(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
@@ -167,7 +170,7 @@ def train(
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
     try:
         with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables, download=download)
+            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables)
             _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
     except AlreadySaved as saved:
         show_saved(saved, as_json)
