@@ -16,18 +16,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import graphveil as gv
+from graphveil.cli import app
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
 from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.parts import read_part
 from graphveil.errors import InvalidInput
+from graphveil.graph import write_graph
 from graphveil.graph.report import Undeclared
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
 from graphveil.storage import files as storage
-from support.distributed_fits import CASES, graph
+from support.distributed_fits import CASES, directed, graph, linked
 from support.jobs import together, torchrun
 
 # Made here once; calibration takes longer than these fits.
@@ -51,8 +54,8 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
 @pytest.mark.parametrize(
     ("processes", "names"),
     [
-        (1, ["trained", "tables", "public"]),
-        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap"]),
+        (1, ["trained", "tables", "public", "auto"]),
+        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap", "auto", "auto, zero-out"]),
         (3, [*CASES.keys() - {"sampled"}]),
     ],
 )
@@ -74,6 +77,33 @@ def refused(group, seeds):
         fit(model, Shard.of(graph(), group), group)
     except gv.GraphveilError as error:
         return str(error)
+
+
+@pytest.mark.slow
+def test_the_default_on_the_command_line_gives_the_same_files(tmp_path):
+    write_graph(linked(), tmp_path / "graph.npz")
+    write_parts(linked(), tmp_path / "parts", 3)
+    words = ["train", "--epsilon", "8", "--seed", "0", "--steps", "5", "--out"]
+    with torchrun(2, "-m", "graphveil", *words, tmp_path / "two", tmp_path / "parts") as job:
+        printed, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, errors[-3000:]
+    assert "The graph was used" in printed
+    said = CliRunner().invoke(app, [*words, str(tmp_path / "one"), str(tmp_path / "graph.npz")])
+    assert said.exit_code == 0, said.output
+    own = {"manifest.json", "metrics.json", "report.html", "owner/graph.json"}  # times, and a new salt
+    one, two = (
+        {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+        for run in (tmp_path / "one", tmp_path / "two")
+    )
+    assert one == two
+    for name in one - own:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_links_with_a_direction_are_not_for_the_default():
+    one, model = Group(0, 1), gv.Auto(gv.KNeighbor(k=1), 8.0, seed=0, steps=2)
+    with pytest.raises(gv.InvalidInput, match="method = 'auto': does not run on several processes where links have"):
+        fit(model, Shard.of(directed(), one), one)
 
 
 def test_other_options_than_those_of_the_first_process():

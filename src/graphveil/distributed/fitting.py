@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import tempfile
@@ -44,6 +45,12 @@ def check_supported(model: NodeClassifier) -> None:
         raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")
 
 
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that needs all rows in one place, before anything is spent."""
+    if "choice" in plan.names:
+        raise InvalidInput("method", plan.method, "does not run on several processes where links have a direction")
+
+
 def fit(
     model: NodeClassifier,
     shard: Shard,
@@ -75,6 +82,7 @@ def fit(
     _check_same_parameters(model, group)
     facts = shard.facts(group, edges=model.public_edges)
     plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
+    check_plan(plan)
     source = SharedSource(model.seed, group, shard.span)
     train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
     ledger = ShardedLedger(plan, source, group, shard.span, train)
@@ -87,7 +95,7 @@ def fit(
         seed,
         checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext(),
     )
-    certificate = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
+    certificate = group.object_from_first(model.certificate_of(ledger) if group.rank == 0 else None)
     model.take(
         FittedState(
             ledger=ledger,
@@ -200,15 +208,17 @@ def _use_up(pieces: Iterable[bytes]) -> None:
 
 
 def _tensor_bytes(tensors: Mapping[str, torch.Tensor], group: Group) -> Iterator[bytes]:
-    """A safetensors file of the rows of all processes, from its beginning to its end."""
+    """A safetensors file of the rows of all processes, from its beginning to its end, as that library writes it."""
     header, at = {}, 0
+    # Wide types first, and names in order.
+    tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
     for name, tensor in tensors.items():
-        rows = sum(group.each(len(tensor))) if name in _SHARDED else len(tensor)
-        shape = [rows, *tensor.shape[1:]]
-        size = rows * tensor[:1].numel() * tensor.element_size()
+        rows = [sum(group.each(len(tensor)))] if name in _SHARDED else tensor.shape[:1]
+        shape = [*rows, *tensor.shape[1:]]
+        size = math.prod(shape) * tensor.element_size()
         header[name] = {"dtype": _TYPES[tensor.dtype], "shape": shape, "data_offsets": [at, at + size]}
         at += size
-    text = json.dumps(header).encode()
+    text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     yield len(text).to_bytes(8, "little") + text
     for name, tensor in tensors.items():

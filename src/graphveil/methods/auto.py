@@ -73,7 +73,6 @@ class Auto(DPDGC):
     method: ClassVar[str] = "auto"
     spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
     chooses_table: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
     # The two sums that the statistics are; an audit puts broken ones in their place.
     _link_sums = staticmethod(link_sums)
     _right_counts = staticmethod(right_counts)
@@ -123,8 +122,9 @@ class Auto(DPDGC):
             return self._without_own_influence(data, plan, logits, chosen).cpu()
 
         branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        right = self._right_counts(labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1]), branches)
-        followed, expected = chosen_branch(ledger.release("expectation", right), links, plan)
+        half, whole, place = [judged([0]), judged([1])], judged([0, 1]), data.target.first
+        right = self._right_counts(labels[train].cpu().numpy(), half, whole, branches, first=place)
+        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
         later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]

@@ -31,6 +31,7 @@ from graphveil.methods.scales import learn_scales
 from graphveil.methods.training import Logits, Target, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger
+from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import check_declared_edges
 from graphveil.privacy.levels import protects_attributes
 from graphveil.privacy.plan import Plan
@@ -156,7 +157,7 @@ class NodeClassifier(FittedModel):
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
-        certificate = dataclasses.replace(ledger.certificate(), learnt=self._learnt)
+        certificate = self.certificate_of(ledger)
         return self.take(
             FittedState(
                 ledger=ledger,
@@ -190,6 +191,10 @@ class NodeClassifier(FittedModel):
             with kept:
                 inputs = make_inputs()
                 return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+
+    def certificate_of(self, ledger: LedgerLike) -> Certificate:
+        """The certificate of the plan that this fit has executed, with what the fit has learnt."""
+        return dataclasses.replace(ledger.certificate(), learnt=self._learnt)
 
     def _read(self, graph: Graph, source: NoiseSource) -> Inputs:
         """The graph as this method reads it; what its columns are scaled by is learnt, and paid for, first."""
