@@ -29,10 +29,35 @@ from graphveil.storage.decoding import check_declared, decoding
 from graphveil.storage.files import append, locked
 
 if TYPE_CHECKING:
+    import torch
+
     from graphveil.graph.io.columns import Table
 
 # Columns of a table of new nodes.
 ID, NEIGHBORS = "id", "neighbors"
+
+
+class Probabilities:
+    """Class probabilities of all nodes, computed for the rows that are asked for: logits may be a mapped file.
+
+    Args:
+        logits: A row for each node of the training graph.
+        new: Probabilities of new nodes, which are below them.
+    """
+
+    def __init__(self, logits: torch.Tensor, new: Sequence[Sequence[float]] = ()) -> None:
+        self._logits = logits
+        self._new = np.array(new, dtype=np.float32).reshape(len(new), logits.shape[1])
+        self.shape = (len(logits) + len(new), int(logits.shape[1]))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        first, last, _ = rows.indices(len(self))
+        old = len(self._logits)
+        known = self._logits[min(first, old) : min(last, old)].softmax(dim=1).numpy()
+        return np.concatenate([known, self._new[max(0, first - old) : max(0, last - old)]])
 
 
 def column_names(naming: Naming, classes: int) -> list[str]:

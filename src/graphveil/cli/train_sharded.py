@@ -85,6 +85,10 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
             except AlreadySaved as saved:
                 if group.rank == 0:
                     show_saved(saved, options.as_json)
+            except InvalidInput as error:
+                if error.everywhere and group.rank:  # the first process says it
+                    raise typer.Exit(2) from None
+                raise
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
