@@ -15,10 +15,10 @@ from torch import nn
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import KeptRows, Rows, dense, linear
+from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense, linear
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.training import label_rows, train_privately
+from graphveil.methods.training import ROWS_AT_ONCE, label_rows, train_privately
 from graphveil.privacy.plan import Plan
 
 
@@ -33,7 +33,10 @@ class LinearClassifier(nn.Module):
                 parameter.zero_()
 
     def forward(self, x: Rows) -> torch.Tensor:
-        return self.out(with_products(x))
+        if isinstance(x, SparseRows):
+            return self.out(with_products(x))
+        # Some rows at a time: products of pairs take many times the memory of the features.
+        return torch.cat([self.out(with_products(some)) for some in x.split(ROWS_AT_ONCE)])
 
 
 def with_products(rows: Rows) -> Rows:
@@ -56,7 +59,7 @@ def train_linear(
 ) -> LinearClassifier:
     """A classifier trained as the mechanism `name` plans it."""
     model = LinearClassifier(data.features, data.classes).to(device)
-    inputs = KeptRows(with_products(data.features))
+    inputs = KeptRows(data.features, with_products)
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
         return model.out(inputs(rows))
