@@ -80,6 +80,17 @@ def refused(group, seeds):
 
 
 @pytest.mark.slow
+def test_a_cluster_of_eight():
+    plans = {name: plan_of(name) for name in ("auto", "tables", "gap")}
+    results = together(8, fitted, plans)
+    for name, plan in plans.items():
+        data, model = CASES[name]()
+        model.execute(data, plan)
+        assert all(result[name]["certificate"] == model.certificate_.to_json() for result in results), name
+        assert torch.equal(torch.from_numpy(results[0][name]["logits"]), model.logits_), name
+
+
+@pytest.mark.slow
 def test_the_default_on_the_command_line_gives_the_same_files(tmp_path):
     write_graph(linked(), tmp_path / "graph.npz")
     write_parts(linked(), tmp_path / "parts", 3)
@@ -295,7 +306,7 @@ def resumed(group, name, kept, parts=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "writes"), [("trained", 4), ("tables", 5), ("gap", 8), ("folds", 30)])
+@pytest.mark.parametrize(("name", "writes"), [("trained", 4), ("tables", 5), ("gap", 8), ("folds", 30), ("auto", 12)])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
     kept = tmp_path / "kept"

@@ -93,8 +93,11 @@ def divide_tables(
     if directed is not None and declared.directed is not None and directed != declared.directed:
         raise InvalidInput("directed", directed, f"{folder.name} declares directed = {declared.directed}")
     options = declared.options
-    nodes = LongTable(folder, "nodes", [options.id_column or ""])
-    edges = LongTable(folder, "edges", [options.source_column or "", options.target_column or ""])
+    for field in ("max_weight", "relation_column", "relations"):
+        if getattr(options, field) is not None:
+            raise InvalidInput(field, getattr(options, field), "weights and relations cannot be divided yet")
+    nodes = LongTable(folder, "nodes", [options.id_column or ""], options.node_table)
+    edges = LongTable(folder, "edges", [options.source_column or "", options.target_column or ""], options.edge_table)
     asked = {
         "tables": [folder.identity(name) for name in (*nodes.files, *edges.files)],
         "options": json.loads(json.dumps(asdict(declared), default=str)),

@@ -42,11 +42,15 @@ class Folder:
 
                 self._files, self._root = fsspec.core.url_to_fs(address)
 
-    def find(self, stem: str) -> tuple[str, ...]:
-        """The files of a table, by their paths below this folder."""
-        below = self._below(stem)
-        single = [name for ending in FORMATS if (name := f"{stem}.{ending}") in self._below("")]
+    def find(self, stem: str, called: str | None = None) -> tuple[str, ...]:
+        """The files of a table, by their paths below this folder; `called` is its name if that is not `stem`."""
+        below = self._below(called or stem)
+        names = [f"{stem}.{ending}" for ending in FORMATS] if called is None else [called]
+        single = [name for name in self._below("") if name in names and PurePosixPath(name).suffix[1:] in FORMATS]
         endings = {PurePosixPath(name).suffix for name in below}
+        if called is not None and (not (single or below) or len(endings) > 1):
+            why = f"must be a .csv or .parquet file, or a folder of files of one kind, in {self.address}"
+            raise InvalidInput(f"{stem[:-1]}_table", called, why)
         if len(single) + bool(below) != 1 or len(endings) > 1:
             why = f"needs one of {stem}.parquet, {stem}.csv and a folder {stem}/ of files of one kind"
             raise InvalidInput("path", self.address, f"{why}: {'more' if single or below else 'none'} is there")
@@ -145,13 +149,14 @@ class LongTable:
         folder: Where they are.
         stem: "nodes" or "edges".
         keys: The columns of ids, which must be there.
+        name: The file, or the folder of files, if it is not called as usual.
 
     Raises:
         InvalidInput: There is no such table, a file cannot be read, or files differ in their columns.
     """
 
-    def __init__(self, folder: Folder, stem: str, keys: Sequence[str]) -> None:
-        self.folder, self.files = folder, folder.find(stem)
+    def __init__(self, folder: Folder, stem: str, keys: Sequence[str], name: str | None = None) -> None:
+        self.folder, self.files = folder, folder.find(stem, name)
         # Of the file, or of the folder of files.
         self.name = Path(self.files[0]).parts[0]
         self.is_csv = self.files[0].endswith(".csv")
