@@ -48,10 +48,12 @@ def with_products(rows: Rows) -> Rows:
     if not 0 < width <= defaults.NARROW_FEATURES:
         return rows
     x = dense(rows) / defaults.FEATURE_NORM
-    first, second = torch.triu_indices(width, width, device=x.device)
+    # Column by column: each with itself and with those after it.
+    both = torch.cat([x, *(x[:, first : first + 1] * x[:, first:] for first in range(width))], dim=1)
     # A product of two different features stands for both of their orders, so that all products have norm |x|^2.
-    products = x[:, first] * x[:, second] * torch.where(first == second, 1.0, math.sqrt(2))
-    return torch.cat([x, products], dim=1) * (defaults.FEATURE_NORM / math.sqrt(2))
+    first, second = torch.triu_indices(width, width, device=x.device)
+    both[:, width:] *= torch.where(first == second, 1.0, math.sqrt(2))
+    return both.mul_(defaults.FEATURE_NORM / math.sqrt(2))
 
 
 def train_linear(
