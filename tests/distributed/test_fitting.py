@@ -19,6 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 import graphveil as gv
+from graphveil.checkpoint import folder
 from graphveil.cli import app
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
 from graphveil.distributed.part_files import write_parts
@@ -237,8 +238,7 @@ def test_a_generation_counts_when_it_is_complete(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         real(path, data)
 
-    for module in ("graphveil.distributed.checkpoint", "graphveil.checkpoint.folder"):
-        monkeypatch.setattr(f"{module}.replace_file", dies)
+    monkeypatch.setattr("graphveil.checkpoint.folder.replace_file", dies)
     with pytest.raises(KeyboardInterrupt), ShardedCheckpoint(kept, Group(0, 1), every=1) as checkpoint:
         fit(model, shard, Group(0, 1), checkpoint)
     monkeypatch.undo()
@@ -271,6 +271,37 @@ def test_refusals(tmp_path):
     (other / "letter").touch()
     with pytest.raises(InvalidInput, match="with other files in it, such as letter"), ShardedCheckpoint(other, group):
         pass
+
+
+def full(group, kept):
+    """The disk of the second process is full after some versions."""
+    real, left = storage.replace_file, iter(range(4))
+
+    def replace(path, data):
+        if group.rank and next(left, None) is None:
+            raise OSError(28, os.strerror(28))
+        real(path, data)
+
+    folder.replace_file = replace
+    data, model = CASES["trained"]()
+    try:
+        with ShardedCheckpoint(kept, group, every=1) as checkpoint:
+            fit(model, Shard.of(data, group, model.direction), group, checkpoint)
+    except InvalidInput as error:
+        return str(error), error.everywhere
+    finally:
+        folder.replace_file = real
+
+
+@pytest.mark.slow
+def test_a_checkpoint_on_a_full_disk(tmp_path):
+    first, second = together(2, full, tmp_path / "kept")
+    assert first == second
+    assert "cannot be written: No space left on device" in first[0]
+    _, logits, _ = together(2, resumed, "trained", tmp_path / "kept")[0]
+    data, model = CASES["trained"]()
+    model.execute(data)
+    assert torch.equal(torch.from_numpy(logits), model.logits_)
 
 
 class Ended(BaseException):
