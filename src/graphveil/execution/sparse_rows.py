@@ -132,13 +132,17 @@ class CsrRows(SparseRows):
         self.shape = (len(starts) - 1, width)
         self.device = starts.device
         self._transposed: CsrRows | None = None
-        self._counts = counts = starts.diff()
         if values is None:
-            self.squared_norms = counts.double()
+            self.squared_norms = self._counts.double()
         else:
-            owners = torch.repeat_interleave(counts)
+            owners = torch.repeat_interleave(self._counts)
             squares = values.double().square_()
-            self.squared_norms = squares.new_zeros(len(counts)).index_add_(0, owners, squares)
+            self.squared_norms = squares.new_zeros(len(self)).index_add_(0, owners, squares)
+
+    @property
+    def _counts(self) -> torch.Tensor:
+        """How many entries each row has. It is not kept: on several processes there is a row for each node of all."""
+        return self._starts.diff()
 
     @property
     def matrix(self) -> sp.csr_array:
@@ -147,7 +151,7 @@ class CsrRows(SparseRows):
 
     def take_rows(self, rows: torch.Tensor) -> CsrRows:
         first = self._starts.index_select(0, rows)
-        counts = self._counts.index_select(0, rows)
+        counts = self._starts.index_select(0, rows + 1) - first
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
         places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
         places += torch.repeat_interleave(first - starts[:-1], counts)
