@@ -1,7 +1,7 @@
 """From Parquet tables to a certificate on several processes of one machine, with the default method.
 
     python -m benchmarks.processes --nodes 1000000 --degree 20 --processes 2 --json large.json
-    python -m benchmarks.processes --nodes 1000000 --degree 20 --processes 1,2,4 --json memory.json
+    python -m benchmarks.processes --nodes 500000 --degree 20 --processes 1,4 --steps 5 --json memory.json
 
 Each command runs as a user would run it, in a process of its own. Seconds are of the clock and of processors; memory is
 the highest resident set of one process. With several numbers of processes, the memory of a process at P is compared
@@ -45,19 +45,21 @@ def main() -> None:
     parser.add_argument("--degree", type=int, default=20)
     parser.add_argument("--processes", default="2", help="one number, or several with commas between")
     parser.add_argument("--memory", default="4GiB", help="of `graphveil shard`")
+    parser.add_argument("--steps", type=int, help="of each private training; fewer take as much memory and less time")
     parser.add_argument("--folder", type=Path, help="where to put the graph and the runs; by default a temporary one")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=asked.folder, prefix="graphveil-processes-") as scratch:
         numbers = [int(each) for each in asked.processes.split(",")]
-        figures = measure(Path(scratch), asked.nodes, asked.degree, numbers, asked.memory)
+        more = [] if asked.steps is None else ["--steps", str(asked.steps)]
+        figures = measure(Path(scratch), asked.nodes, asked.degree, numbers, asked.memory, more)
     text = json.dumps(figures, indent=2)
     print(text)
     if asked.json is not None:
         asked.json.write_text(text + "\n", encoding="utf-8")
 
 
-def measure(folder: Path, nodes: int, degree: int, numbers: list[int], memory: str) -> dict[str, Any]:
+def measure(folder: Path, nodes: int, degree: int, numbers: list[int], memory: str, more: list[str]) -> dict[str, Any]:
     """Write a graph, divide it, train on it with each number of processes, and ask the run for a prediction."""
     figures: dict[str, Any] = {"nodes": nodes, "edges": nodes * degree // 2, "memory": memory}
     tables, parts = folder / "tables", folder / "parts"
@@ -70,7 +72,7 @@ def measure(folder: Path, nodes: int, degree: int, numbers: list[int], memory: s
     shutil.rmtree(tables)
     for number in numbers:
         run = folder / f"run-{number}"
-        trained = _ran(number, "train", str(parts), *_WORDS, "--out", str(run))
+        trained = _ran(number, "train", str(parts), *_WORDS, *more, "--out", str(run))
         said = {name: trained.said[name] for name in ("seconds", "peak_memory_mb", "test_accuracy", "graph_used")}
         said["learnt"] = trained.said["certificate"]["learnt"]
         figures[f"train on {number}"] = {**asdict(trained), "said": said}
@@ -79,11 +81,11 @@ def measure(folder: Path, nodes: int, degree: int, numbers: list[int], memory: s
         figures["bytes of a run"] = sum(path.stat().st_size for path in run.rglob("*") if path.is_file())
         shutil.rmtree(run)
     if len(numbers) > 1:
-        figures["memory of a process"] = _shares(folder, figures, numbers)
+        figures["memory of a process"] = _shares(folder, figures, numbers, more)
     return figures
 
 
-def _shares(folder: Path, figures: dict[str, Any], numbers: list[int]) -> dict[str, float]:
+def _shares(folder: Path, figures: dict[str, Any], numbers: list[int], more: list[str]) -> dict[str, float]:
     """P times the graph-dependent memory of a process at P, over that of one process: 1 is an even division."""
     small = folder / "small"
     small.mkdir()
@@ -91,7 +93,7 @@ def _shares(folder: Path, figures: dict[str, Any], numbers: list[int]) -> dict[s
     _ran(None, "shard", str(small), str(folder / "small-parts"), "--parts", str(max(4, *numbers)), "--json")
     used = {}
     for number in numbers:
-        base = _ran(number, "train", str(folder / "small-parts"), *_WORDS).said["peak_memory_mb"]
+        base = _ran(number, "train", str(folder / "small-parts"), *_WORDS, *more).said["peak_memory_mb"]
         used[number] = figures[f"train on {number}"]["said"]["peak_memory_mb"] - base
     return {f"{number} processes": round(number * used[number] / used[1], 3) for number in numbers}
 
