@@ -24,7 +24,7 @@ from graphveil.privacy.plan import Branch, Plan
 
 _BRANCHES = ("features", "balanced", "graph")
 # Nodes whose neighbourhoods are simulated at a time.
-_ROWS_AT_ONCE = 2**16
+_ROWS_AT_ONCE = 2**13
 
 
 @dataclass(frozen=True)

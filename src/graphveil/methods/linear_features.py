@@ -33,10 +33,11 @@ class LinearClassifier(nn.Module):
                 parameter.zero_()
 
     def forward(self, x: Rows) -> torch.Tensor:
-        if isinstance(x, SparseRows):
-            return self.out(with_products(x))
+        if isinstance(x, SparseRows) and x.shape[1] > defaults.NARROW_FEATURES:
+            return self.out(x)
         # Some rows at a time: products of pairs take many times the memory of the features.
-        return torch.cat([self.out(with_products(some)) for some in x.split(ROWS_AT_ONCE)])
+        blocks = torch.arange(len(x), device=x.device).split(ROWS_AT_ONCE)
+        return torch.cat([self.out(with_products(x[block])) for block in blocks])
 
 
 def with_products(rows: Rows) -> Rows:
