@@ -361,26 +361,18 @@ Rows = torch.Tensor | SparseRows
 
 
 class KeptRows:
-    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step.
+    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step."""
 
-    Args:
-        rows: All rows.
-        each: What to make of the rows that are asked for; it must be a function of each row alone.
-    """
-
-    def __init__(self, rows: Rows, each: Callable[[Rows], Rows] | None = None) -> None:
-        self._rows, self._each = rows, each
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
         self._kept = WeakIdKeyDictionary()
 
     def __call__(self, index: torch.Tensor | None) -> Rows:
-        if index is None:
-            return self._rows if self._each is None else self._each(self._rows)
-        if self._each is None and isinstance(self._rows, SparseRows):  # they have a cache of their own
-            return self._rows[index]
+        if index is None or isinstance(self._rows, SparseRows):  # they have a cache of their own
+            return self._rows if index is None else self._rows[index]
         if index not in self._kept:
-            taken = self._rows[index]
-            self._kept[index] = taken if self._each is None else self._each(taken)
-        kept: Rows = self._kept[index]
+            self._kept[index] = self._rows[index]
+        kept: torch.Tensor = self._kept[index]
         return kept
 
 

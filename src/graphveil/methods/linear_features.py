@@ -11,15 +11,19 @@ from collections.abc import Sequence
 
 import torch
 from torch import nn
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows, dense, linear
+from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import ROWS_AT_ONCE, label_rows, train_privately
 from graphveil.privacy.plan import Plan
+
+# Products of features that are kept from one step of a training to the next. What is beyond is computed again.
+_MOST_BYTES = 2**30
 
 
 class LinearClassifier(nn.Module):
@@ -57,14 +61,33 @@ def with_products(rows: Rows) -> Rows:
     return both.mul_(defaults.FEATURE_NORM / math.sqrt(2))
 
 
+class _Products:
+    """`with_products` of some of the rows. They are kept while their index exists, as long as they do not take much."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows, self._kept, self._bytes = rows, WeakIdKeyDictionary(), 0
+
+    def __call__(self, index: torch.Tensor) -> Rows:
+        if index in self._kept:
+            kept: Rows = self._kept[index]
+            return kept
+        made = with_products(self._rows[index])
+        size = 0 if isinstance(made, SparseRows) else made.numel() * made.element_size()
+        if self._bytes + size <= _MOST_BYTES:
+            self._bytes += size
+            self._kept[index] = made
+        return made
+
+
 def train_linear(
     data: Inputs, ledger: LedgerLike, name: str, device: str, show: bool | None, arithmetic: Arithmetic
 ) -> LinearClassifier:
     """A classifier trained as the mechanism `name` plans it."""
     model = LinearClassifier(data.features, data.classes).to(device)
-    inputs = KeptRows(data.features, with_products)
+    inputs = _Products(data.features)
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
+        assert rows is not None
         return model.out(inputs(rows))
 
     rate = defaults.LINEAR_RATE

@@ -1,7 +1,7 @@
 """From Parquet tables to a certificate on several processes of one machine, with the default method.
 
-    python -m benchmarks.processes --nodes 1000000 --degree 20 --processes 2 --json large.json
-    python -m benchmarks.processes --nodes 500000 --degree 20 --processes 1,4 --steps 5 --json memory.json
+    python -m benchmarks.pipeline --nodes 1000000 --degree 20 --processes 2 --json large.json
+    python -m benchmarks.pipeline --nodes 500000 --degree 20 --processes 1,4 --steps 5 --json memory.json
 
 Each command runs as a user would run it, in a process of its own. Seconds are of the clock and of processors; memory is
 the highest resident set of one process. With several numbers of processes, the memory of a process at P is compared
@@ -40,7 +40,7 @@ class Ran:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.processes", description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__.split("\n")[0])
     parser.add_argument("--nodes", type=int, default=1_000_000)
     parser.add_argument("--degree", type=int, default=20)
     parser.add_argument("--processes", default="2", help="one number, or several with commas between")
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to put the graph and the runs; by default a temporary one")
     parser.add_argument("--json", type=Path)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir=asked.folder, prefix="graphveil-processes-") as scratch:
+    with tempfile.TemporaryDirectory(dir=asked.folder, prefix="graphveil-pipeline-") as scratch:
         numbers = [int(each) for each in asked.processes.split(",")]
         more = [] if asked.steps is None else ["--steps", str(asked.steps)]
         figures = measure(Path(scratch), asked.nodes, asked.degree, numbers, asked.memory, more)
