@@ -7,7 +7,12 @@ from typing import Any
 
 
 class GraphveilError(Exception):
-    """Base of everything graphveil raises on purpose; the command line prints it and exits with code 2."""
+    """Base of everything graphveil raises on purpose; the command line prints it and exits with code 2.
+
+    `everywhere` says that all processes of a job raise the same, so that the first one alone has to print it.
+    """
+
+    everywhere = False
 
 
 class InvalidInput(GraphveilError, ValueError):

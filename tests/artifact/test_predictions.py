@@ -1,15 +1,20 @@
 """New nodes: one draw for each, whoever asks, however often; more only if it is paid for."""
 
 import multiprocessing
+import re
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save as tensor_bytes
 
 import graphveil as gv
+from graphveil.artifact import loading
 from graphveil.artifact.contents import JOURNAL
-from graphveil.artifact.predictions import FolderAnswers, read_new_nodes
+from graphveil.artifact.predictions import FolderAnswers, Probabilities, read_new_nodes
 from graphveil.graph.report import FeatureColumn
 from graphveil.methods import new_nodes
 from graphveil.methods.naming import Naming
@@ -209,3 +214,31 @@ def test_tables_that_do_not_fit_the_model(tmp_path, naming, table, message):
     (tmp_path / "new.csv").write_text(table)
     with pytest.raises(gv.InvalidInput, match=message):
         read_new_nodes(tmp_path / "new.csv", naming, FACTS)
+
+
+def test_rows_of_probabilities_are_those_of_all(folder):
+    model = gv.load(folder)
+    new = [[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]]
+    whole = np.concatenate([model.predict_proba(), np.array(new, np.float32)])
+    rows = Probabilities(model.logits_, new)
+    assert rows.shape == whole.shape
+    old = len(whole) - len(new)
+    for first, last in ((0, len(whole)), (3, 4), (old - 1, old + 1), (old + 1, old + 9), (old, old)):
+        assert np.array_equal(rows[first:last], whole[first:last])
+
+
+def test_a_loaded_run_is_mapped(tmp_path):
+    """What is not asked for stays on the disk: 64 MB of logits take far less memory."""
+    nodes = 2**23
+    tensors = {"logits": torch.zeros(nodes, 2), "sparse": torch.zeros(1, dtype=torch.uint8)}
+    path = tmp_path / "large.safetensors"
+    path.write_bytes(tensor_bytes(tensors))
+    del tensors
+
+    def anonymous():
+        return int(re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[1])
+
+    start = anonymous()
+    found = loading._tensors(path)
+    assert float(found["logits"][nodes - 1].sum()) == 0
+    assert anonymous() - start < 20_000

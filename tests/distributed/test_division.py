@@ -21,10 +21,9 @@ import pytest
 import graphveil as gv
 from graphveil.distributed import Group
 from graphveil.distributed.division import divide_tables
-from graphveil.distributed.edge_buckets import EdgeBuckets
 from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.parts import read_part
-from graphveil.distributed.unfinished import Memory, parse_memory
+from graphveil.distributed.unfinished import EdgeBuckets, Memory, parse_memory
 from graphveil.errors import InvalidInput
 from graphveil.graph.io import table_options
 
@@ -102,6 +101,30 @@ def test_a_split_column_and_times(tmp_path):
         write_parts(gv.read_graph(folder), tmp_path / f"{name} expected", 3)
         divided(folder, tmp_path / f"{name} parts")
         assert content(tmp_path / f"{name} parts") == content(tmp_path / f"{name} expected")
+
+
+def test_tables_and_columns_by_their_declared_names(tmp_path):
+    nodes, edges = tables("text")
+    renamed = (
+        nodes.rename_columns({"id": "person", "label": "fraud"}),
+        edges.rename_columns({"source": "a", "target": "b"}),
+    )
+    names = {"id_column": "person", "label_column": "fraud", "source_column": "a", "target_column": "b"}
+    folder = written(tmp_path / "graph", *renamed, files=2, **names, node_table="people", edge_table="calls")
+    (folder / "nodes").rename(folder / "people")
+    (folder / "edges").rename(folder / "calls")
+    divided(folder, tmp_path / "parts")
+    plain = written(tmp_path / "plain", nodes, edges)
+    divided(plain, tmp_path / "expected")
+    ours, expected = content(tmp_path / "parts"), content(tmp_path / "expected")
+    assert ours == expected
+    for more, why in (
+        ({"node_table": "persons"}, "node_table = 'persons': must be a .csv or .parquet file, or a folder of files"),
+        ({"weight_column": "w", "max_weight": 2.0}, "max_weight = 2.0: weights and relations cannot be divided yet"),
+    ):
+        with pytest.raises(InvalidInput, match=why):
+            divide_tables(str(folder), tmp_path / "no", 3, LITTLE, options=table_options(more))
+    assert not (tmp_path / "no").exists()
 
 
 class Ended(BaseException):

@@ -16,18 +16,22 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 import graphveil as gv
+from graphveil.checkpoint import folder
+from graphveil.cli import app
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
 from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.parts import read_part
 from graphveil.errors import InvalidInput
+from graphveil.graph import write_graph
 from graphveil.graph.report import Undeclared
 from graphveil.methods.auto import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
 from graphveil.storage import files as storage
-from support.distributed_fits import CASES, graph
+from support.distributed_fits import CASES, directed, graph, linked
 from support.jobs import together, torchrun
 
 # Made here once; calibration takes longer than these fits.
@@ -51,8 +55,8 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
 @pytest.mark.parametrize(
     ("processes", "names"),
     [
-        (1, ["trained", "tables", "public"]),
-        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap"]),
+        (1, ["trained", "tables", "public", "auto"]),
+        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap", "auto", "auto, zero-out"]),
         (3, [*CASES.keys() - {"sampled"}]),
     ],
 )
@@ -74,6 +78,44 @@ def refused(group, seeds):
         fit(model, Shard.of(graph(), group), group)
     except gv.GraphveilError as error:
         return str(error)
+
+
+@pytest.mark.slow
+def test_a_cluster_of_eight():
+    plans = {name: plan_of(name) for name in ("auto", "tables", "gap")}
+    results = together(8, fitted, plans)
+    for name, plan in plans.items():
+        data, model = CASES[name]()
+        model.execute(data, plan)
+        assert all(result[name]["certificate"] == model.certificate_.to_json() for result in results), name
+        assert torch.equal(torch.from_numpy(results[0][name]["logits"]), model.logits_), name
+
+
+@pytest.mark.slow
+def test_the_default_on_the_command_line_gives_the_same_files(tmp_path):
+    write_graph(linked(), tmp_path / "graph.npz")
+    write_parts(linked(), tmp_path / "parts", 3)
+    words = ["train", "--epsilon", "8", "--seed", "0", "--steps", "5", "--out"]
+    with torchrun(2, "-m", "graphveil", *words, tmp_path / "two", tmp_path / "parts") as job:
+        printed, errors = job.communicate(timeout=120)
+    assert job.returncode == 0, errors[-3000:]
+    assert "The graph was used" in printed
+    said = CliRunner().invoke(app, [*words, str(tmp_path / "one"), str(tmp_path / "graph.npz")])
+    assert said.exit_code == 0, said.output
+    own = {"manifest.json", "metrics.json", "report.html", "owner/graph.json"}  # times, and a new salt
+    one, two = (
+        {path.relative_to(run).as_posix() for path in run.rglob("*") if path.is_file()}
+        for run in (tmp_path / "one", tmp_path / "two")
+    )
+    assert one == two
+    for name in one - own:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
+
+
+def test_links_with_a_direction_are_not_for_the_default():
+    one, model = Group(0, 1), gv.Auto(gv.KNeighbor(k=1), 8.0, seed=0, steps=2)
+    with pytest.raises(gv.InvalidInput, match="method = 'auto': does not run on several processes where links have"):
+        fit(model, Shard.of(directed(), one), one)
 
 
 def test_other_options_than_those_of_the_first_process():
@@ -196,8 +238,7 @@ def test_a_generation_counts_when_it_is_complete(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         real(path, data)
 
-    for module in ("graphveil.distributed.checkpoint", "graphveil.checkpoint.folder"):
-        monkeypatch.setattr(f"{module}.replace_file", dies)
+    monkeypatch.setattr("graphveil.checkpoint.folder.replace_file", dies)
     with pytest.raises(KeyboardInterrupt), ShardedCheckpoint(kept, Group(0, 1), every=1) as checkpoint:
         fit(model, shard, Group(0, 1), checkpoint)
     monkeypatch.undo()
@@ -230,6 +271,37 @@ def test_refusals(tmp_path):
     (other / "letter").touch()
     with pytest.raises(InvalidInput, match="with other files in it, such as letter"), ShardedCheckpoint(other, group):
         pass
+
+
+def full(group, kept):
+    """The disk of the second process is full after some versions."""
+    real, left = storage.replace_file, iter(range(4))
+
+    def replace(path, data):
+        if group.rank and next(left, None) is None:
+            raise OSError(28, os.strerror(28))
+        real(path, data)
+
+    folder.replace_file = replace
+    data, model = CASES["trained"]()
+    try:
+        with ShardedCheckpoint(kept, group, every=1) as checkpoint:
+            fit(model, Shard.of(data, group, model.direction), group, checkpoint)
+    except InvalidInput as error:
+        return str(error), error.everywhere
+    finally:
+        folder.replace_file = real
+
+
+@pytest.mark.slow
+def test_a_checkpoint_on_a_full_disk(tmp_path):
+    first, second = together(2, full, tmp_path / "kept")
+    assert first == second
+    assert "cannot be written: No space left on device" in first[0]
+    _, logits, _ = together(2, resumed, "trained", tmp_path / "kept")[0]
+    data, model = CASES["trained"]()
+    model.execute(data)
+    assert torch.equal(torch.from_numpy(logits), model.logits_)
 
 
 class Ended(BaseException):
@@ -265,7 +337,7 @@ def resumed(group, name, kept, parts=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "writes"), [("trained", 4), ("tables", 5), ("gap", 8), ("folds", 30)])
+@pytest.mark.parametrize(("name", "writes"), [("trained", 4), ("tables", 5), ("gap", 8), ("folds", 30), ("auto", 12)])
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
     kept = tmp_path / "kept"

@@ -139,11 +139,33 @@ def test_duplicates_and_loops_of_directed_parts(parts, tmp_path):
     assert "leads back to its own node" in changed(parts, tmp_path / "loop", loop)
 
 
+def refused(group, path):
+    try:
+        read_part(path, group)
+    except InvalidInput as error:
+        return str(error), error.everywhere
+
+
 def test_more_processes_than_parts_or_nodes(parts):
-    with pytest.raises(InvalidInput, match="processes = 3: are more than the 2 parts of"):
-        read_part(parts, Group(0, 3))
+    first, *others = together(3, refused, parts)
+    assert others == [first] * 2
+    assert first == (f"processes = 3: are more than the 2 parts of {parts.name}", True)
     with pytest.raises(InvalidInput, match="processes = 3: are more than there are nodes, 2"):
         Layout.even(2, 3)
+
+
+def test_what_one_process_finds_is_said_by_all(parts, tmp_path):
+    """A part that does not belong: the second process alone reads it."""
+    shutil.copytree(parts, tmp_path / "graph")
+    shutil.copy(parts / "part-00000" / "nodes.parquet", tmp_path / "graph" / "part-00001")
+    first, second = together(2, refused, tmp_path / "graph")
+    assert first == second
+    assert "part-00001: nodes.parquet, column 'id' = " in first[0], first
+    names = pa.table({"id": np.arange(502), "name": [f"p{i % 501}" for i in range(502)]})
+    pyarrow.parquet.write_table(names, parts / "names.parquet")
+    first, second = together(2, refused, parts)
+    (parts / "names.parquet").unlink()
+    assert first == second == ("names = 'names.parquet': gives the same name to two nodes", True)
 
 
 def test_a_folder_is_not_overwritten(parts):
@@ -161,7 +183,7 @@ def test_a_graph_without_a_training_set():
     ("model", "message"),
     [
         (gv.SAGE(level=gv.Public()), "method = 'sage': does not run on several processes"),
-        (gv.Auto(level=gv.KNeighbor(1), epsilon=1.0), "method = 'auto'"),
+        (gv.ProGAP(level=gv.KNeighbor(1), epsilon=1.0), "method = 'progap'"),
     ],
 )
 def test_what_does_not_run_on_several_processes(model, message):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from graphveil.methods.expectation import (
     simulated_counts,
 )
 from graphveil.methods.link_statistics import LinkStatistics
+from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import own_row_counts
@@ -247,3 +249,27 @@ def test_unlabelled_neighbors_count_by_how_often_features_are_right():
     )
     assert sure == pytest.approx(alone * 4 / 3)
     assert unsure == pytest.approx(alone + 9.0 / 3 / 3)
+
+
+def test_processes_count_what_one_counts():
+    """Draws belong to a node's place among all training nodes, however many of them are counted at a time."""
+    labels, half, whole = rows(20_000, 3)
+    branches = graph_branches(noise=2.0)
+    together = right_counts(labels, half, whole, branches)
+    for cuts in ([0, 7, 9_000, 20_000], [0, 8_193, 20_000]):
+        parts = [
+            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, first=a)
+            for a, b in pairwise(cuts)
+        ]
+        assert torch.equal(torch.stack(parts).sum(0), together)
+    # Without its place, the second part would draw the numbers of the first one again.
+    first, second = (right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches) for a, b in pairwise(cuts))
+    assert not torch.equal(first + second, together)
+
+
+def test_likelihoods_of_a_row_do_not_depend_on_the_other_rows():
+    counts = torch.randn(20_001, 3, generator=torch.Generator().manual_seed(0)) * 5
+    expected = torch.rand(3, 3, generator=torch.Generator().manual_seed(1)).double() * 6
+    whole = log_likelihoods(counts, expected, 2.0, 0.8)
+    for first, last in ((0, 17), (5, 10_000), (16_380, 16_390), (20_000, 20_001)):
+        assert torch.equal(log_likelihoods(counts[first:last].clone(), expected, 2.0, 0.8), whole[first:last])

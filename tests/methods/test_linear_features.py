@@ -6,6 +6,7 @@ import torch
 
 import graphveil as gv
 from graphveil.execution.sparse_rows import CsrRows
+from graphveil.graph import csbm
 from graphveil.methods import defaults
 from graphveil.methods.linear_features import (
     LinearClassifier,
@@ -102,3 +103,23 @@ def test_many_features_and_none_stay_as_they_are():
     for width in (0, defaults.NARROW_FEATURES + 1):
         x = torch.randn(5, width)
         assert with_products(x) is x
+
+
+def test_products_that_are_not_kept_are_the_same(monkeypatch):
+    graph = csbm(0.5, n=400, f=6, seed=0)
+    kept, again = (gv.Auto(gv.KNeighbor(1), 8.0, seed=0, steps=3) for _ in range(2))
+    kept.fit(graph)
+    monkeypatch.setattr("graphveil.methods.linear_features._MOST_BYTES", 1000)
+    again.fit(graph)
+    assert torch.equal(kept.logits_, again.logits_)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_row_of_logits_does_not_depend_on_the_other_rows(sparse):
+    x = torch.randn(40_000, 5, generator=torch.Generator().manual_seed(0))
+    model = LinearClassifier(x, 3)
+    with torch.no_grad():
+        model.out.weight.normal_(generator=torch.Generator().manual_seed(1))
+        rows = CsrRows(sp.csr_array(x.numpy())) if sparse else x
+        some = torch.arange(16_380, 33_001)
+        assert torch.equal(model(rows)[some], model(rows[some]))

@@ -18,6 +18,7 @@ from graphveil.graph.links import on_lattice
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.link_statistics import co_link_sums, link_sums
 from graphveil.methods.tables import neighbor_label_counts
+from graphveil.methods.training import Target
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import WEIGHT_BITS
@@ -237,7 +238,7 @@ def test_labels_of_readers_nearly_attain_their_bound(tau, k):
 
 
 def statistics(weights, labels, train, level, sums=link_sums):
-    target = SimpleNamespace(labels=torch.from_numpy(labels), train=torch.from_numpy(np.flatnonzero(train)))
+    target = Target(torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(train)), torch.zeros(0, dtype=torch.long))
     adjacency = CsrRows(graph_of(weights).reads("out"))
     return sums(SimpleNamespace(adjacency=adjacency, target=target, classes=3), level).numpy()
 

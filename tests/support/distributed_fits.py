@@ -22,6 +22,11 @@ def directed() -> Graph:
     return Graph.from_scipy(upper.tocsr(), plain.features, plain.labels, directed=True).with_split(1)
 
 
+def linked() -> Graph:
+    """Links that say more about classes than features do."""
+    return csbm(0.9, n=502, f=3, d=20, seed=0)
+
+
 def sparse() -> Graph:
     """Features with few entries: only ones in the last third of the nodes, other numbers before."""
     plain = graph()
@@ -44,6 +49,10 @@ CASES = {
     "sparse": lambda: (sparse(), gv.MLP(gv.Public(), seed=0, epochs=6, hidden=20)),
     "folds": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, folds=3)),
     "links": lambda: (sparse(), gv.DPDGC(gv.KNeighbor(2, attributes=False), 2.0, seed=0, epochs=6, folds=2)),
+    "auto": lambda: (linked(), gv.Auto(K1, 8.0, seed=0, steps=6)),
+    "auto, graph": lambda: (linked(), gv.Auto(gv.KNeighbor(2), 20.0, 1e-3, seed=1, steps=6)),
+    "auto, zero-out": lambda: (sparse(), gv.Auto(gv.Node(60, unit="zero-out"), 8.0, seed=2, steps=6)),
+    "auto at edges": lambda: (sparse(), gv.Auto(gv.Edge(), 2.0, seed=0, epochs=6)),
     "gap": lambda: (directed(), gv.GAP(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
     "caribou": lambda: (directed(), gv.Caribou(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
     "gap at edges": lambda: (sparse(), gv.GAP(gv.Edge(), 2.0, seed=0, epochs=6, hidden=16)),

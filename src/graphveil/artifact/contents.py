@@ -9,7 +9,7 @@ import hashlib
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +29,10 @@ FORMAT = "graphveil-artifact/3"
 MANIFEST = "manifest.json"
 JOURNAL = "owner/new_nodes.jsonl"
 TOKEN_SECRET = "owner/token_secret"
+
+# Files that may be longer than memory: they are mapped, or read some bytes at a time.
+_BY_NODE = (".safetensors", ".csv")
+_BLOCK = 2**20
 
 Audience = Literal["anyone", "owner"]
 Kind = Literal["fixed", "grows", "derived"]
@@ -111,7 +115,18 @@ def read_manifest(folder: Path) -> Manifest:
 
 def read_file(folder: Path, name: str, entry: Entry) -> bytes:
     """The bytes that a manifest lists, or an error that names the file."""
-    path = folder / name
+    data = bytearray()
+    _check(folder / name, entry, data.extend)
+    return bytes(data)
+
+
+def check_file(folder: Path, name: str, entry: Entry) -> None:
+    """Refuse a file that is not as a manifest lists it. It is read some bytes at a time."""
+    _check(folder / name, entry, lambda block: None)
+
+
+def _check(path: Path, entry: Entry, take: Callable[[bytes], None]) -> None:
+    digest, left = hashlib.sha256(), entry.size
     try:
         about = path.lstat()
         if not stat.S_ISREG(about.st_mode):
@@ -120,24 +135,34 @@ def read_file(folder: Path, name: str, entry: Entry) -> bytes:
             why = f"has {about.st_size} bytes instead of {entry.size}: it was cut off or changed"
             raise InvalidInput("file", str(path), why)
         with path.open("rb") as file:
-            data = file.read(entry.size)
+            while left and (block := file.read(min(left, _BLOCK))):
+                left -= len(block)
+                digest.update(block)
+                take(block)
     except FileNotFoundError:
         raise InvalidInput("file", str(path), "is missing") from None
     except OSError as error:
         raise InvalidInput("file", str(path), f"cannot be read: {error.strerror}") from None
-    if hashlib.sha256(data).hexdigest() != entry.sha256:
+    if digest.hexdigest() != entry.sha256:
         raise InvalidInput("file", str(path), "does not have the checksum that the manifest states: it was changed")
-    return data
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
-    """Every file that a model is loaded from, checked; a file too many or too few is an error."""
+def read_files(folder: Path) -> tuple[set[str], dict[str, bytes]]:
+    """Check all files that a model is loaded from; a file too many or too few is an error.
+
+    Returns:
+        Their names, and the content of those that do not have a row for each node.
+    """
     manifest = read_manifest(folder)
     for name in _unlisted(folder, manifest):
         if not _DERIVED.fullmatch(name):
             raise InvalidInput("file", str(folder / name), "does not belong to this artifact")
-    listed = manifest.files.items()
-    return {name: read_file(folder, name, entry) for name, entry in listed if entry.kind != "derived"}
+    files = {name: entry for name, entry in manifest.files.items() if entry.kind != "derived"}
+    for name, entry in files.items():
+        if name.endswith(_BY_NODE):
+            check_file(folder, name, entry)
+    small = {name: entry for name, entry in files.items() if not name.endswith(_BY_NODE)}
+    return set(files), {name: read_file(folder, name, entry) for name, entry in small.items()}
 
 
 def problems(folder: Path) -> Iterator[str]:
@@ -151,7 +176,7 @@ def problems(folder: Path) -> Iterator[str]:
         yield f"{name}: does not belong to this run"
     for name, entry in manifest.files.items():
         try:
-            read_file(folder, name, entry)
+            check_file(folder, name, entry)
         except InvalidInput as error:
             maker = "tokens --renew" if name == TOKEN_SECRET else "report"
             hint = f"; graphveil {maker} writes it anew" if entry.kind == "derived" else ""
@@ -282,7 +307,7 @@ def _fill(model: NodeClassifier, parts: Parts, path: Path, tensors: Mapping[str,
     given = {name: (tensor.dtype, tuple(tensor.shape)) for name, tensor in tensors.items()}
     _check_same(path, given, {name: (torch.float32, shape) for name, shape in wanted.items()})
     for name, tensor in tensors.items():
-        if not bool(torch.isfinite(tensor).all()):
+        if not all(bool(torch.isfinite(some).all()) for some in tensor.reshape(-1).split(_BLOCK)):
             raise InvalidInput("file", str(path), f"{name} holds values that are not finite")
     for name, part in parts.items():
         prefix = f"{name}."

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load as read_tensors
+from safetensors import safe_open
 
 from graphveil import validate
 from graphveil.artifact.contents import JOURNAL, read_files, restore
@@ -62,9 +62,9 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     """
     folder = Path(folder)
     validate.device(device)
-    files = read_files(folder)
+    names, files = read_files(folder)
     certificate = _certificate(folder, files)
-    _check_names(folder, files, certificate)
+    _check_names(folder, names, certificate)
     model, budget = _configured(folder / CONFIG, files[CONFIG], certificate, device)
     plan = certificate.plan()
     weights = folder / weights_path(certificate.level)
@@ -73,8 +73,8 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
         logits, sparse = restore(
             model,
             plan,
-            (weights, _tensors(weights, files[weights_path(certificate.level)])),
-            (state, _tensors(state, files[STATE])),
+            (weights, _tensors(weights)),
+            (state, _tensors(state)),
         )
     naming, fingerprint = _naming(folder, files, certificate), _fingerprint(folder, files)
     answers = FolderAnswers(folder)
@@ -107,12 +107,12 @@ def _certificate(folder: Path, files: Mapping[str, bytes]) -> Certificate:
         return Certificate.from_json(files[path.name].decode())
 
 
-def _check_names(folder: Path, files: Mapping[str, bytes], certificate: Certificate) -> None:
+def _check_names(folder: Path, names: set[str], certificate: Certificate) -> None:
     needed = {CARD, CONFIG, STATE, NAMING, JOURNAL, "certificate.json", "certificate.txt"}
     needed.add(weights_path(certificate.level))
-    for name in sorted(needed - set(files)):
+    for name in sorted(needed - names):
         raise InvalidInput("file", str(folder / name), "is not in the manifest")
-    for name in sorted(set(files) - needed):
+    for name in sorted(names - needed):
         if name not in (NODES, GRAPH, *ALSO):
             raise InvalidInput("file", str(folder / name), "does not belong to this model")
 
@@ -142,9 +142,10 @@ def _configured(path: Path, data: bytes, certificate: Certificate, device: str) 
         return model, budget
 
 
-def _tensors(path: Path, data: bytes) -> dict[str, torch.Tensor]:
-    with decoding(path, "safetensors"):
-        return dict(read_tensors(data))
+def _tensors(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of a file, mapped: what nobody looks at takes no memory."""
+    with decoding(path, "safetensors"), safe_open(path, framework="pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
 
 
 def _naming(folder: Path, files: Mapping[str, bytes], certificate: Certificate) -> Naming:

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,10 +25,41 @@ from graphveil.storage.decoding import check_declared, decoding
 from graphveil.storage.files import append, locked
 
 if TYPE_CHECKING:
+    import torch
+
     from graphveil.graph.io.columns import Table
 
 # Columns of a table of new nodes.
 ID, NEIGHBORS = "id", "neighbors"
+
+
+class Probabilities:
+    """Class probabilities of all nodes, computed for the rows that are asked for: logits may be a mapped file.
+
+    Args:
+        logits: A row for each node of the training graph.
+        of_logits: Makes probabilities of rows of logits.
+        new: Probabilities of new nodes, which are below them.
+    """
+
+    def __init__(
+        self,
+        logits: torch.Tensor,
+        of_logits: Callable[[torch.Tensor], torch.Tensor],
+        new: Sequence[Sequence[float]] = (),
+    ) -> None:
+        self._logits, self._of_logits = logits, of_logits
+        self._new = np.array(new, dtype=np.float32).reshape(len(new), logits.shape[1])
+        self.shape = (len(logits) + len(new), int(logits.shape[1]))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        first, last, _ = rows.indices(len(self))
+        old = len(self._logits)
+        known = self._of_logits(self._logits[min(first, old) : min(last, old)]).numpy()
+        return np.concatenate([known, self._new[max(0, first - old) : max(0, last - old)]])
 
 
 def best_classes(naming: Naming, probabilities: np.ndarray) -> list[str]:

@@ -214,16 +214,19 @@ class CheckpointFolder:
     def write(self, state: State, number: int, data: bytes) -> None:
         """Make this the state; `data` are the tensors of its stage `number`."""
         self._unused = False
-        try:
-            replace_file(self.path / state.file(number), data)
-            self._commit(state.render())
-        except OSError as error:
-            raise self._unwritable(error) from None
+        self._replace(self.path / state.file(number), data)
+        self._commit(state.render())
         self.remove_the_rest(state.files)
 
     def _commit(self, state: bytes) -> None:
         """Replace the state, atomically."""
-        replace_file(self.path / STATE, state)
+        self._replace(self.path / STATE, state)
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        try:
+            replace_file(path, data)
+        except OSError as error:
+            raise self._unwritable(error) from None
 
     def remove_the_rest(self, kept: set[str]) -> None:
         """Delete stages that the state does not list; without a state, everything."""

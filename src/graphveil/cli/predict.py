@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphveil.methods.estimator import NodeClassifier
 
 FORMATS = ("csv", "json", "parquet")
+_ROWS_AT_ONCE = 2**14
 
 
 @about_tables
@@ -72,20 +73,38 @@ def predict(
         )
         names = [name.strip() for name in asked.ids]
     else:
+        if every and form == "csv":
+            _write(_all_lines(model), out, f"{facts.nodes} predictions; {_spent(model)}")
+            return
         places = range(facts.nodes) if every else naming.places("nodes", read_names(nodes or ""), facts.nodes)
         names = [naming.node(place) for place in places]
         probabilities = model.predict_proba(list(places))
-    data = _render(model, names, probabilities, form)
+    _write([_render(model, names, probabilities, form)], out, f"{len(names)} predictions; {_spent(model)}")
+
+
+def _write(pieces: Iterable[bytes], out: Path | None, what: str) -> None:
     if out is None:
-        typer.echo(data.decode(), nl=False)
+        for piece in pieces:
+            typer.echo(piece.decode(), nl=False)
         return
     from graphveil.storage.files import replace_file
 
     try:
-        replace_file(out, data)
+        replace_file(out, pieces)
     except OSError as error:
         raise InvalidInput("out", str(out), f"cannot be written: {error.strerror}") from None
-    typer.echo(f"written to {out}: {len(names)} predictions; {_spent(model)}")
+    typer.echo(f"written to {out}: {what}")
+
+
+def _all_lines(model: NodeClassifier) -> Iterator[bytes]:
+    """The table of all nodes, some rows at a time: it may be longer than memory."""
+    from graphveil.artifact.predictions import Probabilities, csv_head, csv_rows
+
+    naming, probabilities = model.fitted_.naming, Probabilities(model.logits_, model.probabilities)
+    yield csv_head(naming, probabilities.shape[1])
+    for low in range(0, len(probabilities), _ROWS_AT_ONCE):
+        rows = probabilities[low : low + _ROWS_AT_ONCE]
+        yield csv_rows(naming, [naming.node(place) for place in range(low, low + len(rows))], rows)
 
 
 def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, out: Path | None, run: Path) -> None:

@@ -131,9 +131,7 @@ def train(
     from graphveil.methods.spending import check_budget
 
     divided = started_by_torchrun()
-    # Several processes cannot fit `auto`.
-    method = method or ("dpdgc" if divided else default_method(table))
-    cls = method_class(method)
+    cls = method_class(method or default_method(table))
     chosen = chosen_level(level, k, max_degree, unit, attributes)
     check_budget(chosen, epsilon)
     _check_words(cls, level, table, out, budget, checkpoint, resume)

@@ -18,7 +18,7 @@ import typer
 from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places
 from graphveil.checkpoint import AlreadySaved
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
-from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
+from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_plan, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.job import check_job, peak_memory_mb
@@ -85,6 +85,10 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
             except AlreadySaved as saved:
                 if group.rank == 0:
                     show_saved(saved, options.as_json)
+            except InvalidInput as error:
+                if error.everywhere and group.rank:  # the first process says it
+                    raise typer.Exit(2) from None
+                raise
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
@@ -158,6 +162,7 @@ def _check_out(options: Options) -> None:
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
     plan = model.plan_for(facts)
+    check_plan(plan)
     check_budget(options.budget, plan.epsilon)
     check_space(model, plan, options.out, options.checkpoint)
 

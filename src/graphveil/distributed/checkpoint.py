@@ -19,6 +19,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -36,7 +37,6 @@ from graphveil.graph.fingerprint import Fingerprint
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
-from graphveil.storage.files import replace_file
 
 FORMAT = "graphveil-sharded-checkpoint/3"
 _RANK = re.compile(r"rank-(\d{4})-of-(\d{4})")
@@ -166,7 +166,7 @@ class ShardedFolder(CheckpointFolder):
             made.append(Stage.holding(data, stage.name, stage.steps, stage.of))
             state = replace(state, stages=(*made, *state.stages[number + 1 :]))
             if number + 1 < len(state.stages):
-                replace_file(self.path / state.file(number), data)
+                self._replace(self.path / state.file(number), data)
         self._before = None
         self.write(state, len(made) - 1, data)
         return state
@@ -232,11 +232,12 @@ class ShardedFolder(CheckpointFolder):
 
     def _commit(self, state: bytes) -> None:
         self._generation += 1
-        replace_file(self.path / self._name, state)
-        self._group.wait()
-        if self._group.rank == 0:
-            replace_file(self._all / STATE, _render(self._generation, self.divided))
-        self._group.wait()
+        self._replace(self.path / self._name, state)
+        self._group.by_first(partial(super()._replace, self._all / STATE, _render(self._generation, self.divided)))
+
+    def _replace(self, path: Path, data: bytes) -> None:
+        """All processes replace a file of their own; what one of them cannot write ends the fit of all."""
+        self._group.by_all(partial(super()._replace, path, data))
 
     def remove_the_rest(self, kept: set[str]) -> None:
         super().remove_the_rest(kept)

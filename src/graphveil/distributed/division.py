@@ -4,7 +4,7 @@
       state.json      what is done: the tables and options, what was seen of the nodes, edges that were taken, parts
       ids.duckdb      the row of each id, where ids are not the numbers of rows
       split.npy       the set of each node, where it is drawn
-      buckets/        the edges by target (`edge_buckets`)
+      buckets/        the edges by target (`EdgeBuckets`)
       OUT/            the parts, until they are complete
 
 A division that was ended goes on where it was, and ends with the same files.
@@ -27,7 +27,6 @@ import numpy as np
 import pyarrow as pa
 
 from graphveil import validate
-from graphveil.distributed.edge_buckets import EdgeBuckets
 from graphveil.distributed.part_files import (
     EDGES,
     NAMES,
@@ -42,7 +41,7 @@ from graphveil.distributed.part_files import (
     sets_of,
 )
 from graphveil.distributed.shard import Layout
-from graphveil.distributed.unfinished import Memory, Progress, Unfinished
+from graphveil.distributed.unfinished import EdgeBuckets, Memory, Progress, Unfinished
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions

@@ -1,15 +1,18 @@
-"""`fit` and `save` on several processes: each works on its own rows, and the first one writes the artifact."""
+"""`fit` and `save` on several processes: each works on its own rows, and writes its own rows of the artifact."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
+import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from functools import partial
 from pathlib import Path
-from typing import Self
+from typing import BinaryIO, Self
 
 import numpy as np
 import torch
@@ -17,8 +20,9 @@ import torch
 from graphveil.artifact import save as save_artifact
 from graphveil.artifact.contents import LOGITS, rows_of, weights_of
 from graphveil.artifact.predictions import csv_head, csv_rows
+from graphveil.artifact.saving import NODES
 from graphveil.distributed.checkpoint import ShardedCheckpoint
-from graphveil.distributed.group import Group
+from graphveil.distributed.group import Group, Result
 from graphveil.distributed.inputs import ShardedInputs
 from graphveil.distributed.ledger import ShardedLedger, SharedSource
 from graphveil.distributed.shard import Shard, Span
@@ -29,11 +33,12 @@ from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
-from graphveil.storage.files import unwritable
+from graphveil.storage.files import Unwritable, unwritable
 
 # Tensors of a model that have a row for each node.
 _SHARDED = (LOGITS, "table", "released")
 _ROWS_AT_ONCE = 2**16
+_NUMBERS_AT_ONCE = 2**22
 _TYPES = {torch.float32: "F32", torch.uint8: "U8"}
 
 
@@ -42,6 +47,12 @@ def check_supported(model: NodeClassifier) -> None:
     if not model.divides:
         known = " or ".join(name for name, each in METHODS.items() if each.load().divides)
         raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")
+
+
+def check_plan(plan: Plan) -> None:
+    """Refuse a plan that needs all rows in one place, before anything is spent."""
+    if plan.facts.directed and plan.branches:
+        raise InvalidInput("method", plan.method, "does not run on several processes where links have a direction")
 
 
 def fit(
@@ -76,6 +87,7 @@ def fit(
     model.check_classes(shard.class_names, shard.num_classes)
     facts = shard.facts(group, edges=model.public_edges)
     plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
+    check_plan(plan)
     source = SharedSource(model.seed, group, shard.span)
     train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
     ledger = ShardedLedger(plan, source, group, shard.span, train)
@@ -88,7 +100,7 @@ def fit(
         seed,
         checkpoint.following(model, shard, ledger, source) if checkpoint else nullcontext(),
     )
-    certificate = group.object_from_first(ledger.certificate() if group.rank == 0 else None)
+    certificate = group.object_from_first(model.certificate_of(ledger) if group.rank == 0 else None)
     model.take(
         FittedState(
             ledger=ledger,
@@ -131,99 +143,147 @@ def save(
 
     Args:
         model: The fitted model, of which each process has its rows.
-        folder: The folder to create; the first process writes it.
+        folder: The folder to create, on a disk that all processes share: each writes its own rows.
         group: All processes, which call this together.
         budget: As in `artifact.save`.
         also: Further files for the owner.
 
     Raises:
-        InvalidInput: The first process cannot write the folder; raised in all processes.
+        InvalidInput: A process cannot write to it, or does not see it; raised in all processes.
     """
-    with _Beside(folder, group) as beside:
-        weights = beside.write("weights", _tensor_bytes(weights_of(model), group))
-        rows = beside.write("rows", _tensor_bytes(rows_of(model), group))
-        predictions = beside.write("predictions", _prediction_lines(model, group))
-
-        def write() -> None:
-            if beside.failed is not None:
-                raise beside.failed
-            files: dict[str, bytes | Path] = {**also, "predictions.csv": predictions}
-            save_artifact(model, folder, budget=budget, also=files, tensors=(weights, rows))
-
-        group.by_first(write)
+    with _Together(folder, group) as together:
+        weights = together.tensors("weights", weights_of(model))
+        rows = together.tensors("rows", rows_of(model))
+        files: dict[str, bytes | Path] = dict(also)
+        files["predictions.csv"] = together.lines("predictions", _prediction_lines(model, group))
+        if model.fitted_.naming.nodes is not None:
+            files[NODES] = together.lines("names", _name_lines(model.fitted_.naming.nodes, group))
+        group.by_first(partial(save_artifact, model, folder, budget=budget, also=files, tensors=(weights, rows)))
 
 
-class _Beside:
-    """A folder of the first process beside another one, which is removed at the end.
+class _Together:
+    """A folder beside another one that all processes write to, each its own rows. It is removed at the end.
 
-    `failed` is the first error of writing to it. All processes go on taking part, so that none waits for another.
+    What one process cannot write is an error of all.
     """
 
     def __init__(self, folder: Path, group: Group) -> None:
         self._folder, self._group = folder, group
         self._made: tempfile.TemporaryDirectory[str] | None = None
-        self.failed: InvalidInput | None = None
 
     def __enter__(self) -> Self:
-        if self._group.rank == 0:
-            try:
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
-                self._made = tempfile.TemporaryDirectory(prefix=f".{self._folder.name}-", dir=self._folder.parent)
-            except OSError as error:
-                self.failed = unwritable(self._folder, error, "out")
+        self._path = self._group.by_first(self._make)
+        try:
+            self._group.by_all(self._check_seen)
+        except InvalidInput:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
         if self._made is not None:
             self._made.cleanup()
 
-    def write(self, name: str, pieces: Iterable[bytes]) -> Path:
-        """Write pieces to a file in the first process; other processes only send theirs."""
-        if self._made is None:
-            _use_up(pieces)
-            return self._folder
-        path, pieces = Path(self._made.name) / name, iter(pieces)
+    def _make(self) -> Path:
         try:
-            with path.open("wb") as file:
-                for piece in pieces:
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            self._made = tempfile.TemporaryDirectory(prefix=f".{self._folder.name}-", dir=self._folder.parent)
         except OSError as error:
-            self.failed = self.failed or unwritable(self._folder, error, "out")
-            _use_up(pieces)
+            raise unwritable(self._folder, error, "out") from None
+        return Path(self._made.name).absolute()
+
+    def _check_seen(self) -> None:
+        if not self._path.is_dir():
+            why = f"process {self._group.rank} does not see it; name a folder on a disk that all processes share"
+            raise Unwritable("out", str(self._folder), why)
+
+    def tensors(self, name: str, tensors: Mapping[str, torch.Tensor]) -> Path:
+        """A safetensors file of the rows of all processes, as that library writes it."""
+        # Wide types first, and names in order.
+        tensors = dict(sorted(tensors.items(), key=lambda item: (-item[1].element_size(), item[0])))
+        counts = {key: self._group.each(len(tensor)) for key, tensor in tensors.items() if key in _SHARDED}
+        header, at, places = {}, 0, {}
+        for key, tensor in tensors.items():
+            shape = [sum(counts[key]), *tensor.shape[1:]] if key in counts else list(tensor.shape)
+            row = math.prod(shape[1:]) * tensor.element_size()
+            size = math.prod(shape) * tensor.element_size()
+            places[key] = at + row * sum(counts[key][: self._group.rank]) if key in counts else at
+            header[key] = {"dtype": _TYPES[tensor.dtype], "shape": shape, "data_offsets": [at, at + size]}
+            at += size
+        text = json.dumps(header, separators=(",", ":")).encode()
+        text += b" " * (-len(text) % 8)
+        start = len(text).to_bytes(8, "little") + text
+
+        def write(file: BinaryIO) -> None:
+            if self._group.rank == 0:
+                file.write(start)
+            for key, tensor in tensors.items():
+                file.seek(len(start) + places[key])
+                for some in (
+                    tensor.reshape(-1).split(_NUMBERS_AT_ONCE) if key in counts or self._group.rank == 0 else ()
+                ):
+                    file.write(some.numpy().tobytes())
+
+        return self._written(name, write)
+
+    def lines(self, name: str, pieces: Iterable[bytes]) -> Path:
+        """A file of the pieces of all processes, one process's after the other's."""
+        own = self._path / f"{name}-{self._group.rank}"
+        with ExitStack() as files:
+            kept = self._attempt(lambda: files.enter_context(own.open("w+b")))
+            self._attempt(lambda: kept.writelines(pieces))
+            first = sum(self._group.each(kept.tell())[: self._group.rank])
+            kept.seek(0)
+
+            def copy(file: BinaryIO) -> None:
+                file.seek(first)
+                shutil.copyfileobj(kept, file, _NUMBERS_AT_ONCE)
+
+            path = self._written(name, copy)
+            self._attempt(own.unlink)
         return path
 
+    def _written(self, name: str, write: Callable[[BinaryIO], object]) -> Path:
+        """A file to which every process writes."""
+        path = self._path / name
 
-def _use_up(pieces: Iterable[bytes]) -> None:
-    for _ in pieces:
-        pass
+        def write_own() -> None:
+            with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600), "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
 
+        self._attempt(write_own)
+        return path
 
-def _tensor_bytes(tensors: Mapping[str, torch.Tensor], group: Group) -> Iterator[bytes]:
-    """A safetensors file of the rows of all processes, from its beginning to its end."""
-    header, at = {}, 0
-    for name, tensor in tensors.items():
-        rows = sum(group.each(len(tensor))) if name in _SHARDED else len(tensor)
-        shape = [rows, *tensor.shape[1:]]
-        size = rows * tensor[:1].numel() * tensor.element_size()
-        header[name] = {"dtype": _TYPES[tensor.dtype], "shape": shape, "data_offsets": [at, at + size]}
-        at += size
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name, tensor in tensors.items():
-        if name not in _SHARDED:
-            yield tensor.numpy().tobytes()
-            continue
-        for block in group.to_first(tensor, _ROWS_AT_ONCE):
-            yield block.numpy().tobytes()
+    def _attempt(self, work: Callable[[], Result]) -> Result:
+        def one_line() -> Result:
+            try:
+                return work()
+            except OSError as error:
+                raise unwritable(self._folder, error, "out") from None
+
+        return self._group.by_all(one_line)
 
 
 def _prediction_lines(model: NodeClassifier, group: Group) -> Iterator[bytes]:
-    naming, node = model.fitted_.naming, 0
-    yield csv_head(naming, model.logits_.shape[1])
-    for block in group.to_first(model.logits_, _ROWS_AT_ONCE):
-        names = [naming.node(place) for place in range(node, node + len(block))]
+    """The lines of own nodes; those of the first process begin with the header."""
+    naming, logits = model.fitted_.naming, model.logits_
+    first = sum(group.each(len(logits))[: group.rank])
+    if group.rank == 0:
+        yield csv_head(naming, logits.shape[1])
+    for low in range(0, len(logits), _ROWS_AT_ONCE):
+        block = logits[low : low + _ROWS_AT_ONCE]
+        places = range(low, low + len(block))
+        names = [str(first + place) if naming.nodes is None else naming.nodes[place] for place in places]
         yield csv_rows(naming, names, model.probabilities(block).numpy())
-        node += len(block)
+
+
+def _name_lines(names: Sequence[str], group: Group) -> Iterator[bytes]:
+    """A list of names as JSON, as `json.dumps` writes it with an indent of 2."""
+    yield b"[" if group.rank == 0 else b""
+    before = "" if group.rank == 0 else ","
+    for name in names:
+        yield f"{before}\n  {json.dumps(name)}".encode()
+        before = ","
+    yield b"\n]\n" if group.rank == group.size - 1 else b""

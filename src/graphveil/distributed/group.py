@@ -99,15 +99,24 @@ class Group:
 
     def by_first(self, work: Callable[[], Result]) -> Result:
         """Let the first process do something; its result, or the `InvalidInput` that it raises, is that of all."""
-        outcome: Any = None
-        if self.rank == 0:
-            try:
-                outcome = work()
-            except InvalidInput as error:
-                outcome = error
-        outcome = self.object_from_first(outcome)
-        if isinstance(outcome, InvalidInput):
-            raise outcome
+        outcome, failed = _attempted(work) if self.rank == 0 else (None, None)
+        outcome, failed = self.object_from_first((outcome, failed))
+        if failed is not None:
+            raise _everywhere(failed)
+        result: Result = outcome
+        return result
+
+    def by_all(self, work: Callable[[], Result]) -> Result:
+        """Let every process do something without the others; an `InvalidInput` of one of them is raised by all."""
+        outcome, failed = _attempted(work)
+        failures: list[InvalidInput | None] = [failed]
+        if self.size > 1:
+            failures = [None] * self.size
+            with _one_line():
+                dist.all_gather_object(failures, failed)
+        for error in failures:
+            if error is not None:
+                raise _everywhere(error)
         result: Result = outcome
         return result
 
@@ -160,28 +169,24 @@ class Group:
             dist.all_to_all_single(received, rows.contiguous(), incoming.tolist(), list(counts))
         return received
 
-    def to_first(self, rows: torch.Tensor, at_once: int) -> Iterator[torch.Tensor]:
-        """Send all rows to the first process, `at_once` at a time: there they are yielded, elsewhere nothing is."""
-        for rank, count in enumerate(self.each(len(rows))):
-            for first in range(0, count, at_once):
-                size = min(at_once, count - first)
-                if rank == self.rank == 0:
-                    yield rows[first : first + size]
-                elif rank == self.rank:
-                    with _one_line():
-                        dist.send(rows[first : first + size].contiguous(), 0)
-                elif self.rank == 0:
-                    block = rows.new_empty(size, *rows.shape[1:])
-                    with _one_line():
-                        dist.recv(block, rank)
-                    yield block
-
     def _reduced(self, value: torch.Tensor, how: Any) -> torch.Tensor:
         reduced = value.detach().clone().contiguous()
         if self.size > 1:
             with _one_line():
                 dist.all_reduce(reduced, how)
         return reduced
+
+
+def _attempted(work: Callable[[], Any]) -> tuple[Any, InvalidInput | None]:
+    try:
+        return work(), None
+    except InvalidInput as error:
+        return None, error
+
+
+def _everywhere(error: InvalidInput) -> InvalidInput:
+    error.everywhere = True
+    return error
 
 
 def _end(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,7 @@ Products with A are exchanged some rows at a time.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import nn
 from graphveil.distributed.group import Group
 from graphveil.distributed.ledger import RowShard
 from graphveil.distributed.shard import Layout, Shard, return_free_memory
-from graphveil.execution.sparse_rows import CsrRows, Product, SparseLinear, SparseRows, TransposedSums
+from graphveil.execution.sparse_rows import CsrRows, Links, Product, SparseLinear, SparseRows, TransposedSums
 from graphveil.execution.sums import Factor
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import Target
@@ -141,6 +141,24 @@ class ShardedRows(DividedRows):
     def layer(self, outputs: int) -> SparseLinear:
         return ShardedLinear(self._layout, self._group.rank, outputs)
 
+    def links_among(self, nodes: torch.Tensor) -> Links:
+        return _DividedLinks(self, nodes)
+
+    def pairs_with(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """For each entry in own columns whose column comes after its row, the values of its row and of its column.
+
+        Args:
+            values: A row for each node of this process.
+        """
+        for mine, parts in self._rounds():
+            counts = [last - first for first, last in parts]
+            of_rows = self._group.gathered(torch.from_numpy(values[mine]), counts).numpy()
+            numbers = np.concatenate([np.arange(first, last) for first, last in parts])
+            entries = self._entries_of(parts).matrix.tocoo()
+            row, column = entries.coords
+            once = numbers[row] < column + self._span.first
+            yield of_rows[row[once]], values[column[once]]
+
     def take_rows(self, rows: torch.Tensor) -> SparseRows:
         counts = self._group.each(len(rows))
         all_rows = self._group.gathered(rows + self._span.first, counts)
@@ -158,6 +176,27 @@ class ShardedRows(DividedRows):
             ]
             rounds.append((slice(min(low, len(self)), min(low + size, len(self))), parts))
         return rounds
+
+
+class _DividedLinks(Links):
+    """Links among some nodes of each process, in a graph whose entries are 1 and that is symmetric.
+
+    A process counts the pairs whose second node is its own. All processes ask together.
+    """
+
+    def __init__(self, rows: ShardedRows, nodes: torch.Tensor) -> None:
+        assert rows.binary
+        self._rows, self._nodes = rows, nodes.cpu().numpy()
+        self._among = torch.zeros(len(rows), 1, device=rows.device)
+        self._among[nodes] = 1
+        self.degrees = rows.exact_times(self._among)[nodes, 0].cpu().numpy()
+
+    def pairs(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        placed = np.full((len(self._rows), 1 + values.shape[1]), 0.0)
+        placed[self._nodes, 0], placed[self._nodes, 1:] = 1, values
+        for first, second in self._rows.pairs_with(placed):
+            among = (first[:, 0] * second[:, 0]) > 0
+            yield first[among, 1:], second[among, 1:], np.ones(int(among.sum()))
 
 
 class ShardedLinear(SparseLinear):

@@ -13,7 +13,11 @@ from graphveil.execution import Ledger
 from graphveil.noise.keystream import CHUNK
 from graphveil.noise.normals import Rounding
 from graphveil.noise.source import Draw, NoiseSource
+from graphveil.privacy.mechanisms import Responses
 from graphveil.privacy.plan import Plan
+
+# Roles of releases without rows of nodes: the processes have added up their parts already.
+_SAME_EVERYWHERE = ("scales", "classes", "statistics", "expectation")
 
 
 class RowShard(torch.Tensor):
@@ -93,8 +97,8 @@ class SharedSource(NoiseSource):
 
 
 class ShardedLedger(Ledger):
-    """A ledger whose released values have a row for each node of this process, and whose responses and samples are
-    about the training nodes of this process.
+    """A ledger whose released values have a row for each node of this process, except for sums over all nodes, which
+    all processes have, and whose responses and samples are about the training nodes of this process.
 
     Formal guarantee: what all processes are given together is what one `Ledger` would give, from the same noise.
     """
@@ -104,13 +108,15 @@ class ShardedLedger(Ledger):
         self._shared, self._group, self.nodes, self.train = source, group, nodes, train
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        if self.plan[name].role in ("scales", "classes"):  # no rows of nodes: all processes have the same counts
+        if self.plan[name].role in _SAME_EVERYWHERE:
             return super().release(name, value)
         with self._shared.only(self.nodes):
             return super().release(name, value)
 
     def respond(self, name: str, symbols: torch.Tensor) -> torch.Tensor:
-        with self._shared.only(self.train):
+        mechanism = self.plan[name]
+        everybody = isinstance(mechanism, Responses) and mechanism.changed.unlabelled > 0
+        with self._shared.only(self.nodes if everybody else self.train):
             return super().respond(name, symbols)
 
     def sample(self, name: str, rows: int) -> torch.Tensor | None:

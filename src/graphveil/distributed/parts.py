@@ -13,6 +13,7 @@ Parquet partitioned by a column can write such a folder; `graphveil shard` does 
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from itertools import pairwise
@@ -27,7 +28,7 @@ import torch
 
 from graphveil.distributed.group import Group
 from graphveil.distributed.part_files import DECLARED, EDGES, FORMAT, NAMES, NODES, part_folder
-from graphveil.distributed.shard import Layout, Shard, return_free_memory
+from graphveil.distributed.shard import Layout, Shard, Span, return_free_memory
 from graphveil.errors import InvalidInput
 from graphveil.graph import Direction
 from graphveil.graph.fingerprint import mixed
@@ -64,12 +65,9 @@ def read_part(path: Path, group: Group, direction: Direction = "out") -> Shard:
     Raises:
         InvalidInput: There are fewer parts than processes, or a file is not as described; the message names it.
     """
-    with decoding(path / DECLARED, "a description of parts"), inside(path / DECLARED):
-        declared = _checked(json.loads((path / DECLARED).read_text(encoding="utf-8")))
+    declared = group.by_first(lambda: _described(path, group.size))
     starts, classes = declared["starts"], declared["classes"]
     parts = len(starts) - 1
-    if parts < group.size:
-        raise InvalidInput("processes", group.size, f"are more than the {parts} parts of {path.name}")
     chosen = Layout.even(parts, group.size).starts
     layout = Layout(tuple(starts[part] for part in chosen))
     mine = [
@@ -97,8 +95,7 @@ def read_part(path: Path, group: Group, direction: Direction = "out") -> Shard:
         num_classes=len(classes),
         name=str(declared["name"]),
         class_names=None if numbered else tuple(map(str, classes)),
-        # Only the first process writes anything that names nodes.
-        node_ids=_names(path / NAMES, starts[-1]) if group.rank == 0 else None,
+        node_ids=_own_names(path / NAMES, layout.span(group.rank), group),
         undeclared=declared.get("found", Undeclared()),
         numeric_columns=declared.get("numeric_columns", ()),
         direction=direction,
@@ -107,19 +104,20 @@ def read_part(path: Path, group: Group, direction: Direction = "out") -> Shard:
 
 def _own_nodes(mine: list[_Part], classes: Sequence[Any], group: Group) -> dict[str, torch.Tensor]:
     """Features, labels and masks of own nodes. Feature columns must be the same in all parts of all processes."""
-    nodes, columns = [], None
-    for part in mine:
-        names, fields = _nodes(*part, classes)
-        nodes.append(fields)
-        if columns is None:
-            columns = group.object_from_first(names)
-        _check_columns(part[0], names, columns)
-    return {field: torch.cat([fields[field] for fields in nodes]) for field in nodes[0]}
+    nodes = group.by_all(lambda: [_nodes(*part, classes) for part in mine])
+    columns = group.object_from_first(nodes[0][0])
+
+    def check() -> None:
+        for part, (names, _) in zip(mine, nodes, strict=True):
+            _check_columns(part[0], names, columns)
+
+    group.by_all(check)
+    return {field: torch.cat([fields[field] for _, fields in nodes]) for field in nodes[0][1]}
 
 
 def _own_columns(path: Path, mine: list[_Part], layout: Layout, directed: bool, group: Group) -> sp.csr_array:
     """The entries of A in the columns of this process's nodes."""
-    edges = [_edges(*part, layout.starts[-1]) for part in mine]
+    edges = group.by_all(lambda: [_edges(*part, layout.starts[-1]) for part in mine])
     first = layout.starts[group.rank]
     source = np.concatenate([ends[0] for ends in edges])
     target = np.concatenate([ends[1] for ends in edges])
@@ -127,7 +125,8 @@ def _own_columns(path: Path, mine: list[_Part], layout: Layout, directed: bool, 
     if not directed:
         _check_symmetric(source, target, group, path)
     target -= first
-    return _rows(source, target, (layout.starts[-1], layout.span(group.rank).count), first, path)
+    shape = layout.starts[-1], layout.span(group.rank).count
+    return group.by_all(lambda: _rows(source, target, shape, first, path))
 
 
 def _by_source(columns: sp.csr_array, layout: Layout, group: Group) -> sp.csr_array:
@@ -138,6 +137,15 @@ def _by_source(columns: sp.csr_array, layout: Layout, group: Group) -> sp.csr_ar
     reader, read = group.dealt(ends, counts.tolist()).numpy().T
     shape, ones = (span.total, span.count), np.ones(len(read), np.int8)
     return sp.csr_array((ones, (reader, read - span.first)), shape=shape)
+
+
+def _described(path: Path, processes: int) -> dict[str, Any]:
+    with decoding(path / DECLARED, "a description of parts"), inside(path / DECLARED):
+        declared = _checked(json.loads((path / DECLARED).read_text(encoding="utf-8")))
+    parts = len(declared["starts"]) - 1
+    if parts < processes:
+        raise InvalidInput("processes", processes, f"are more than the {parts} parts of {path.name}")
+    return declared
 
 
 def _checked(declared: Any) -> dict[str, Any]:
@@ -176,15 +184,46 @@ def _check_columns(folder: Path, names: list[str], columns: list[str]) -> None:
             raise InvalidInput(field, here[0] if here else None, f"{known}; columns and their order must be the same")
 
 
-def _names(path: Path, nodes: int) -> np.ndarray | None:
-    """What the nodes are called, by number."""
-    if not path.is_file():
+def _own_names(path: Path, span: Span, group: Group) -> np.ndarray | None:
+    """What the nodes of this process are called; None if nodes are called by their numbers.
+
+    No two nodes of all processes may have the same name: digests of names are sent to the process that compares them.
+    """
+    if not group.by_first(path.is_file):
         return None
-    table = Table(path, ["id", "name"])
-    ids, names = table.ids("id"), table.ids("name").cast(pa.string())
-    if not np.array_equal(ids.to_numpy(zero_copy_only=False), np.arange(nodes)):
-        raise table.error("column 'id'", len(ids), f"must be the numbers 0 .. {nodes - 1} in order")
-    return node_ids(np.array(names.to_pylist()), nodes)
+    names = group.by_all(lambda: _names(path, span))
+    if group.size == 1:
+        return names
+    digests = b"".join(hashlib.blake2b(str(name).encode(), digest_size=16).digest() for name in names)
+    words = np.frombuffer(digests, np.uint64).reshape(-1, 2)
+    owners = ((words[:, 0] >> np.uint64(32)) * np.uint64(group.size) >> np.uint64(32)).astype(np.int64)
+    by_owner = torch.from_numpy(words[np.argsort(owners, kind="stable")].view(np.int64))
+    here = group.dealt(by_owner, np.bincount(owners, minlength=group.size).tolist()).numpy()
+
+    def check() -> None:
+        if len(np.unique(here, axis=0)) < len(here):
+            raise InvalidInput("names", path.name, "gives the same name to two nodes")
+
+    group.by_all(check)
+    return names
+
+
+def _names(path: Path, span: Span) -> np.ndarray:
+    """Those of these nodes, by number."""
+    first, last = span.first, span.first + span.count
+    with decoding(path, "Parquet"), inside(path):
+        rows = pyarrow.parquet.ParquetFile(path).metadata.num_rows
+        if rows != span.total:
+            raise InvalidInput("column 'id'", rows, f"must be the numbers 0 .. {span.total - 1} in order")
+        table = pyarrow.parquet.read_table(
+            path, columns=["id", "name"], filters=[("id", ">=", first), ("id", "<", last)]
+        )
+        ids = table.column("id").to_numpy()
+        if not np.array_equal(ids, np.arange(first, last)):
+            raise InvalidInput("column 'id'", len(ids), f"must be the numbers {first} .. {last - 1} in order")
+        names = node_ids(np.array(table.column("name").cast(pa.string()).to_pylist()), len(ids))
+        assert names is not None
+        return names
 
 
 def _nodes(folder: Path, first: int, last: int, classes: Sequence[Any]) -> tuple[list[str], dict[str, torch.Tensor]]:

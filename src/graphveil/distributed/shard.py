@@ -64,8 +64,8 @@ class Shard:
     """The part of a graph that belongs to one process: its nodes, and the edges that lead to them.
 
     `indptr` and `indices` have a row for each node of the graph, over the columns of own nodes, which count from 0.
-    Features, labels and masks are those of own nodes. Names and numbers of nodes, features and classes are those of the
-    whole graph. `direction` says which end of an edge is the reader, as in `Graph.reads`.
+    Features, labels, masks and names of nodes are those of own nodes. Numbers of nodes, features and classes, and names
+    of classes, are those of the whole graph. `direction` says which end of an edge is the reader, as in `Graph.reads`.
     """
 
     layout: Layout
@@ -127,7 +127,7 @@ class Shard:
             num_classes=graph.num_classes,
             name=graph.name,
             class_names=graph.class_names,
-            node_ids=graph.node_ids,
+            node_ids=None if graph.node_ids is None else graph.node_ids[own],
             counts=graph.counts,
             undeclared=graph.undeclared,
             numeric_columns=graph.numeric_columns,

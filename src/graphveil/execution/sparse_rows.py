@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from graphveil.execution.sums import Factor, row_sums
 
 # Rows times a table, in float64, into the third argument or into a new tensor.
 Product = Callable[["SparseRows", torch.Tensor, torch.Tensor | None], torch.Tensor]
+_PAIRS_AT_ONCE = 2**20
 
 
 class SparseRows(ABC):
@@ -93,6 +94,10 @@ class SparseRows(ABC):
         """
         raise NotImplementedError
 
+    def links_among(self, nodes: torch.Tensor) -> Links:
+        """The links among some of the nodes, where rows and columns are nodes and each reads the other or neither."""
+        raise NotImplementedError
+
     def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
         """The product with a gradient for `weight`; `exact` uses `exact_times`."""
         product: torch.Tensor = _Product.apply(weight, self, exact)
@@ -127,13 +132,17 @@ class CsrRows(SparseRows):
         self.shape = (len(starts) - 1, width)
         self.device = starts.device
         self._transposed: CsrRows | None = None
-        self._counts = counts = starts.diff()
         if values is None:
-            self.squared_norms = counts.double()
+            self.squared_norms = self._counts.double()
         else:
-            owners = torch.repeat_interleave(counts)
+            owners = torch.repeat_interleave(self._counts)
             squares = values.double().square_()
-            self.squared_norms = squares.new_zeros(len(counts)).index_add_(0, owners, squares)
+            self.squared_norms = squares.new_zeros(len(self)).index_add_(0, owners, squares)
+
+    @property
+    def _counts(self) -> torch.Tensor:
+        """How many entries each row has. It is not kept: on several processes there is a row for each node of all."""
+        return self._starts.diff()
 
     @property
     def matrix(self) -> sp.csr_array:
@@ -142,7 +151,7 @@ class CsrRows(SparseRows):
 
     def take_rows(self, rows: torch.Tensor) -> CsrRows:
         first = self._starts.index_select(0, rows)
-        counts = self._counts.index_select(0, rows)
+        counts = self._starts.index_select(0, rows + 1) - first
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
         places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
         places += torch.repeat_interleave(first - starts[:-1], counts)
@@ -217,6 +226,50 @@ class CsrRows(SparseRows):
 
     def transposed_sums(self, product: Product) -> TransposedSums:
         return CollectedSums(product)
+
+    def links_among(self, nodes: torch.Tensor) -> Links:
+        return CsrLinks(self[nodes].matrix[:, nodes.cpu().numpy()])
+
+
+class Links(ABC):
+    """Pairs of nodes, out of some nodes, that read each other.
+
+    `degrees` has what the links of each of these nodes weigh in all.
+    """
+
+    degrees: np.ndarray
+
+    @abstractmethod
+    def pairs(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Every pair once, some at a time: the values of its two ends and its weight.
+
+        Args:
+            values: A row for each of the nodes.
+        """
+
+
+class CsrLinks(Links):
+    """Links of a matrix that this process holds."""
+
+    def __init__(self, reads: sp.csr_array) -> None:
+        *self._ends, self._weights = mutual_pairs(reads)
+        both = np.concatenate([self._weights, self._weights])
+        self.degrees = np.bincount(np.concatenate(self._ends), both, minlength=reads.shape[0])
+
+    def pairs(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        for low in range(0, len(self._weights), _PAIRS_AT_ONCE):
+            some = slice(low, low + _PAIRS_AT_ONCE)
+            yield values[self._ends[0][some]], values[self._ends[1][some]], self._weights[some]
+
+
+def mutual_pairs(reads: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Both ends of every pair that reads each other, each pair once, and its weight, the lesser of its two entries.
+
+    Where degrees were cut, one direction may be left, which is no link.
+    """
+    links = reads.minimum(reads.T).tocoo()
+    once = links.coords[0] < links.coords[1]
+    return links.coords[0][once], links.coords[1][once], links.data[once].astype(np.float64)
 
 
 class TransposedSums(ABC):

@@ -114,9 +114,9 @@ class DPDGC(DecoupledConvolution):
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        known = labels[train].cpu().numpy()
-        right = self._right_counts(known, [judged([0]), judged([1])], judged([0, 1]), branches, links.priors)
-        followed, expected = chosen_branch(ledger.release("expectation", right), links, plan)
+        known, half, whole = labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1])
+        right = self._right_counts(known, half, whole, branches, links.priors, first=data.target.first)
+        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
         later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
@@ -246,7 +246,6 @@ class Auto(DPDGC):
     method: ClassVar[str] = "auto"
     spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
     chooses_table: ClassVar[bool] = False
-    divides: ClassVar[bool] = False
 
     def _settings(self) -> Settings:
         if self.table != "auto":

@@ -31,6 +31,7 @@ from graphveil.methods.scales import learn_scales
 from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger
+from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import check_declared_edges
 from graphveil.privacy.levels import protects_attributes
 from graphveil.privacy.plan import Plan
@@ -158,7 +159,7 @@ class NodeClassifier(FittedModel):
             seed,
             checkpoint.following(self, graph, ledger, source) if checkpoint else nullcontext(),
         )
-        certificate = replace(ledger.certificate(), learnt=self._learnt)
+        certificate = self.certificate_of(ledger)
         log_end(ledger.plan, certificate.epsilon)
         return self.take(
             FittedState(
@@ -224,6 +225,10 @@ class NodeClassifier(FittedModel):
             least = max(1.0, ledger.plan["classes"].noise)  # what is below may be noise alone
         counts = counts.clamp_min(least)
         return (counts.min() / counts).float().to(labels.device)
+
+    def certificate_of(self, ledger: LedgerLike) -> Certificate:
+        """The certificate of the plan that this fit has executed, with what the fit has learnt."""
+        return replace(ledger.certificate(), learnt=self._learnt)
 
     def _read(self, graph: Graph, source: NoiseSource) -> Inputs:
         """The graph as this method reads it; what its columns are scaled by is learnt, and paid for, first."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy.special import gammaincinv, pdtrik
+from scipy.special import gammaincinv, ndtri, pdtrik
 
 from graphveil.methods import defaults
 from graphveil.methods.link_statistics import LinkStatistics
@@ -26,6 +26,8 @@ from graphveil.privacy.plan import Branch, Plan
 
 # Of a simulated table.
 _DRAWS = 400
+# Nodes whose neighbourhoods are simulated at a time.
+_ROWS_AT_ONCE = 2**13
 
 
 @dataclass(frozen=True)
@@ -101,20 +103,26 @@ def count_noise(release: GaussianRelease, classes: int) -> float:
     return release.noise * math.sqrt(1 - 1 / classes) / release.row_norm
 
 
+def draws_of_a_node(classes: int) -> int:
+    """Random numbers that `simulated_counts` takes for each node: a degree, and three for each class."""
+    return 1 + 3 * classes
+
+
 def simulated_counts(labels: np.ndarray, branch: GraphBranch, rng: np.random.Generator) -> torch.Tensor:
     """Centred noisy counts of responses for a node of each of these labels.
 
     Degrees vary, and the neighbours of one node resemble each other (`defaults.CONCENTRATION`).
     """
-    # All randomness is drawn before labels are looked at: how much a draw consumes must not depend on other nodes.
-    size = (len(labels), len(branch.expected))
-    degrees, mixtures, numbers = rng.standard_normal(len(labels)), rng.random(size), rng.random(size)
-    noise = rng.standard_normal(size)
+    # A node takes `draws_of_a_node` numbers of the stream, whatever its label: others' numbers do not depend on it.
+    classes = len(branch.expected)
+    drawn = rng.random((len(labels), draws_of_a_node(classes))).T
+    degrees, mixtures, numbers = ndtri(drawn[0]), drawn[1 : 1 + classes].T, drawn[1 + classes : 1 + 2 * classes].T
+    noise = ndtri(drawn[1 + 2 * classes :].T)
     spread = branch.spread
     totals = branch.expected.sum(1, keepdims=True)
     shares = branch.expected / np.maximum(totals, 1e-12)
-    drawn = gammaincinv(defaults.CONCENTRATION * shares[labels] + 1e-3, mixtures) + 1e-12
-    mixture = drawn / drawn.sum(1, keepdims=True)
+    amounts = gammaincinv(defaults.CONCENTRATION * shares[labels] + 1e-3, mixtures) + 1e-12
+    mixture = amounts / amounts.sum(1, keepdims=True)
     means = np.exp(spread * degrees - spread**2 / 2)[:, None] * totals[labels] * mixture
     noisy = _poisson(numbers, means) + branch.noise * noise
     return torch.from_numpy(noisy - noisy.mean(1, keepdims=True))
@@ -132,6 +140,7 @@ def right_counts(
     branches: Mapping[str, GraphBranch],
     priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
+    first: int = 0,
 ) -> torch.Tensor:
     """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
 
@@ -139,7 +148,8 @@ def right_counts(
 
     Features alone by the mean of the `half` trainings and by the `whole` of both; then the same in the balanced branch;
     then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all
-    classes count alike (`_counting_alike`). The simulation's randomness is public.
+    classes count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's place among
+    all training nodes, of which these are from `first` on: the sums of several processes add up to that of one.
     """
     truth = torch.from_numpy(labels)
 
@@ -151,12 +161,15 @@ def right_counts(
         scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise, branch.spread)
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
-    rng = np.random.default_rng(0)
     alike = _counting_alike(truth, priors)
     votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
     last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
-    for name, branch in branches.items():
-        counts = simulate(labels, branch, rng)
+    for number, (name, branch) in enumerate(branches.items()):
+        stream = np.random.PCG64(number)
+        stream.advance(first * draws_of_a_node(len(branch.expected)))
+        rng = np.random.Generator(stream)
+        blocks = [labels[low : low + _ROWS_AT_ONCE] for low in range(0, max(1, len(labels)), _ROWS_AT_ONCE)]
+        counts = torch.cat([simulate(block, branch, rng) for block in blocks])
         both = joined(whole, counts, branch)
         if name == "balanced":
             votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))

@@ -12,15 +12,19 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import KeptRows, Rows, dense, linear
+from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.training import label_rows, train_privately
+from graphveil.methods.training import ROWS_AT_ONCE, label_rows, train_privately
 from graphveil.privacy.plan import Plan
+
+# Products of features that are kept from one step of a training to the next. What is beyond is computed again.
+_MOST_BYTES = 2**30
 
 
 class LinearClassifier(nn.Module):
@@ -34,7 +38,11 @@ class LinearClassifier(nn.Module):
                 parameter.zero_()
 
     def forward(self, x: Rows) -> torch.Tensor:
-        return self.out(with_products(x))
+        if isinstance(x, SparseRows) and x.shape[1] > defaults.NARROW_FEATURES:
+            return self.out(x)
+        # Some rows at a time: products of pairs take many times the memory of the features.
+        blocks = torch.arange(len(x), device=x.device).split(ROWS_AT_ONCE)
+        return torch.cat([self.out(with_products(x[block])) for block in blocks])
 
 
 def with_products(rows: Rows) -> Rows:
@@ -46,10 +54,30 @@ def with_products(rows: Rows) -> Rows:
     if not 0 < width <= defaults.NARROW_FEATURES:
         return rows
     x = dense(rows) / defaults.FEATURE_NORM
-    first, second = torch.triu_indices(width, width, device=x.device)
+    # Column by column: each with itself and with those after it.
+    both = torch.cat([x, *(x[:, first : first + 1] * x[:, first:] for first in range(width))], dim=1)
     # A product of two different features stands for both of their orders, so that all products have norm |x|^2.
-    products = x[:, first] * x[:, second] * torch.where(first == second, 1.0, math.sqrt(2))
-    return torch.cat([x, products], dim=1) * (defaults.FEATURE_NORM / math.sqrt(2))
+    first, second = torch.triu_indices(width, width, device=x.device)
+    both[:, width:] *= torch.where(first == second, 1.0, math.sqrt(2))
+    return both.mul_(defaults.FEATURE_NORM / math.sqrt(2))
+
+
+class _Products:
+    """`with_products` of some of the rows. They are kept while their index exists, as long as they do not take much."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows, self._kept, self._bytes = rows, WeakIdKeyDictionary(), 0
+
+    def __call__(self, index: torch.Tensor) -> Rows:
+        if index in self._kept:
+            kept: Rows = self._kept[index]
+            return kept
+        made = with_products(self._rows[index])
+        size = 0 if isinstance(made, SparseRows) else made.numel() * made.element_size()
+        if self._bytes + size <= _MOST_BYTES:
+            self._bytes += size
+            self._kept[index] = made
+        return made
 
 
 def train_linear(
@@ -57,9 +85,10 @@ def train_linear(
 ) -> LinearClassifier:
     """A classifier trained as the mechanism `name` plans it."""
     model = LinearClassifier(data.features, data.classes).to(device)
-    inputs = KeptRows(with_products(data.features))
+    inputs = _Products(data.features)
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
+        assert rows is not None
         return model.out(inputs(rows))
 
     rate = defaults.LINEAR_RATE

@@ -32,19 +32,23 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     promise bounds columns alone. A training node that was emptied has no label: its links count in degrees and in the
     number of pairs, not in the matrix.
     """
-    train = data.target.train.cpu().numpy()
     labels = data.target.labels[data.target.train].cpu().numpy()
-    i, j, links = _pairs(data.adjacency[data.target.train].matrix[:, train])
-    degrees = np.bincount(np.concatenate([i, j]), np.concatenate([links, links]), minlength=len(train))
-    step = count_step(len(train))
-    weights = links * _weights(degrees[i], degrees[j], max(1, _bound(level)))
-    labelled = (labels[i] >= 0) & (labels[j] >= 0)
-    weights, cells = weights[labelled], _cell(labels[i], labels[j], data.classes)[labelled]
+    links = data.adjacency.links_among(data.target.train)
     sums = np.zeros(data.classes * (data.classes + 1) // 2, dtype=np.int64)
-    np.add.at(sums, cells, np.trunc(weights / step).astype(np.int64))
-    pairs, counts = link_statistics_units(_with_bound(level))
-    classes = np.bincount(labels[labels >= 0], minlength=data.classes)
-    return torch.from_numpy(np.concatenate([sums * step, [pairs * links.sum()], counts * classes])).double()
+    step, number = count_step(data.target.count), 0.0
+    for first, second, weights in links.pairs(np.stack([labels, links.degrees], axis=1)):
+        number += weights.sum()
+        labelled = (first[:, 0] >= 0) & (second[:, 0] >= 0)
+        first, second, weights = first[labelled], second[labelled], weights[labelled]
+        cells = _cell(first[:, 0].astype(np.int64), second[:, 0].astype(np.int64), data.classes)
+        shares = weights * _weights(first[:, 1], second[:, 1], max(1, _bound(level)))
+        np.add.at(sums, cells, np.trunc(shares / step).astype(np.int64))
+    # Each process has counted its own pairs. Both totals are exact: whole numbers, and weights on their lattice.
+    counted = torch.from_numpy(np.concatenate([sums, np.bincount(labels[labels >= 0], minlength=data.classes)]))
+    matrix, classes = np.split(data.target.total(counted).numpy(), [len(sums)])
+    pairs = data.target.total(torch.tensor([number], dtype=torch.float64)).numpy()
+    pair_unit, class_unit = link_statistics_units(_with_bound(level))
+    return torch.from_numpy(np.concatenate([matrix * step, pair_unit * pairs, class_unit * classes]))
 
 
 def co_link_sums(data: Inputs, level: Level) -> torch.Tensor:
@@ -236,13 +240,6 @@ def _weight_of_pairs(spread: float, degree: float, bound: int) -> float:
     up_to = np.cumsum(weights[order])
     larger = np.diff(up_to**2, prepend=0.0)  # the chance that this is the larger of two
     return degree * float((larger / np.maximum(degrees[order], bound)).sum())
-
-
-def _pairs(reads: sp.csr_array) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Both ends of every pair that reads each other, each pair once, and its weight."""
-    links = reads.minimum(reads.T).tocoo()
-    once = links.coords[0] < links.coords[1]
-    return links.coords[0][once], links.coords[1][once], links.data[once].astype(np.float64)
 
 
 def _weights(first: np.ndarray, second: np.ndarray, bound: int) -> np.ndarray:

@@ -9,6 +9,8 @@ import torch
 # Degrees as multiples of the usual one, evenly on a logarithmic scale, up to so many standard deviations.
 _MULTIPLES = 11
 _WIDEST = 2.2
+# Rows that are worked on at a time, so that what one operation makes is in the cache for the next.
+_ROWS_AT_ONCE = 2**14
 
 
 @torch.no_grad()
@@ -25,6 +27,8 @@ def log_likelihoods(counts: torch.Tensor, expected: torch.Tensor, noise: float, 
         noise: The standard deviation of the noise on each count.
         spread: How degrees vary (`LinkStatistics.spread`).
     """
+    if len(counts) > _ROWS_AT_ONCE:
+        return torch.cat([log_likelihoods(some, expected, noise, spread) for some in counts.split(_ROWS_AT_ONCE)])
     deviations = torch.linspace(-_WIDEST, _WIDEST, _MULTIPLES, dtype=torch.float64)
     places = spread * deviations - spread**2 / 2
     chances = torch.log_softmax(-0.5 * deviations.square(), dim=0)
@@ -37,6 +41,7 @@ def log_likelihoods(counts: torch.Tensor, expected: torch.Tensor, noise: float, 
             centred = (mean - mean.mean()).to(counts)
             squares = ((counts - centred).square() * (1 / variance).to(counts)).sum(1)
             terms.append(chance - 0.5 * (squares + float(variance.log().sum())))
-        columns.append(torch.stack(terms).logsumexp(0))
+        # Over the last dimension: over the first one, the last bits of a row would depend on its place among the rows.
+        columns.append(torch.stack(terms, dim=1).logsumexp(1))
     scores = torch.stack(columns, dim=1)
     return scores - scores.mean(1, keepdim=True)

@@ -1,4 +1,4 @@
-"""The predictions of an artifact, loaded once: each as the bytes that are sent."""
+"""The predictions of an artifact, mapped: each as the bytes that are sent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from graphveil.artifact.predictions import csv_head, csv_rows
+from graphveil.artifact.predictions import Probabilities, csv_head, csv_rows
 from graphveil.errors import InvalidInput
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.methods.estimator import NodeClassifier
@@ -18,11 +18,12 @@ LONGEST_NAME = LONGEST_ID
 
 @dataclass(frozen=True, eq=False)
 class Predictions:
-    """Class probabilities of all nodes, loaded once.
+    """Class probabilities of all nodes, computed when they are asked for.
 
     Args:
         naming: Names of nodes and classes.
-        probabilities: A row for each node of the training graph, and below them those of new nodes.
+        probabilities: A row for each node of the training graph, and below them those of new nodes. They are asked for
+            by slices.
         new: Names of the new nodes that were answered before (`predict_new`).
 
     Formal guarantee: nothing is drawn and nothing is computed from private data: these answers exist already. A node is
@@ -30,7 +31,7 @@ class Predictions:
     """
 
     naming: Naming
-    probabilities: np.ndarray
+    probabilities: np.ndarray | Probabilities
     new: tuple[str, ...] = ()
     _new_places: dict[str, int] = field(init=False, repr=False)
     _classes: dict[bool, list[str]] = field(init=False, repr=False)
@@ -53,11 +54,9 @@ class Predictions:
     @classmethod
     def of(cls, model: NodeClassifier) -> Predictions:
         """The predictions of a fitted model."""
-        naming, probabilities = model.fitted_.naming, model.predict_proba()
         answers = {answer.node: answer.probabilities for answer in model.fitted_.answers.given}
-        if answers:
-            probabilities = np.concatenate([probabilities, np.array(list(answers.values()), dtype=np.float32)])
-        return cls(naming, probabilities, tuple(answers))
+        probabilities = Probabilities(model.logits_, model.probabilities, list(answers.values()))
+        return cls(model.fitted_.naming, probabilities, tuple(answers))
 
     def __len__(self) -> int:
         return len(self.probabilities)
@@ -75,8 +74,8 @@ class Predictions:
 
     def as_json(self, place: int, *, owner: bool = False) -> bytes:
         """A row as a line of JSON; for the owner, with all names of classes."""
-        row = self.probabilities[place].tolist()
-        best = json.dumps(self._classes[owner][int(self.probabilities[place].argmax())])
+        (given,) = self.probabilities[place : place + 1]
+        best, row = json.dumps(self._classes[owner][int(given.argmax())]), given.tolist()
         name = json.dumps(self.name(place))
         text = f'{{"node":{name},"prediction":{best},"classes":{self._classes_json[owner]},"probabilities":{row}}}\n'
         return text.encode()

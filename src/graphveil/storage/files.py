@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
@@ -81,8 +81,13 @@ def write_folder(folder: Path, files: Mapping[str, bytes | Path]) -> None:
         raise unwritable(folder, error) from None
 
 
-def replace_file(path: Path, data: bytes) -> None:
-    """Replace a file by a new version of it, forced to disk; whoever reads it sees one of the two."""
+def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Replace a file by a new version of it, forced to disk; whoever reads it sees one of the two.
+
+    Args:
+        path: The file.
+        data: Its content, whole or in pieces.
+    """
     handle, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     os.close(handle)
     try:
@@ -225,9 +230,9 @@ def _made(folder: Path) -> Iterator[None]:
                 place.rmdir()
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes | Iterable[bytes]) -> None:
     with path.open("wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
         file.flush()
         os.fsync(file.fileno())
 
