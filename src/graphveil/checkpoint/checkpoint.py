@@ -203,11 +203,12 @@ class Checkpoint(Stages):
         first = 0
         if kept is not None:
             first = kept[0].steps
-            if kept[0].of != count:
-                raise self._foreign(f"{name} has {kept[0].of} steps in it instead of {count}")
             with decoding(self.folder, f"the training of {name}"):
                 carried.restore(kept[1])
-            if enough():
+            ended = first == kept[0].of <= count and enough()
+            if kept[0].of != count and not ended:
+                raise self._foreign(f"{name} has {kept[0].of} steps in it instead of {count}")
+            if ended:
                 return
         last, since = time.monotonic(), first
         for step in shown_steps(count, name, show, first):
@@ -216,7 +217,7 @@ class Checkpoint(Stages):
             long = done - since if isinstance(self._every, int) else time.monotonic() - last
             ended = done == count or enough()
             if self._together(ended or long >= self._every or self._ctrl_c.pressed):
-                self._keep(name, done, count, carried.tensors())
+                self._keep(name, done, done if ended else count, carried.tensors())
                 last, since = time.monotonic(), done
             self._ctrl_c.obey()
             if ended:
