@@ -63,7 +63,7 @@ class DPDGC(NodeClassifier):
             of training nodes and by epsilon.
         tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
         folds: Where attributes are public, this many classifiers of features, each without a part of the training
-            nodes.
+            nodes. Each trains for at most `epochs` steps, and ends when validation nodes no longer gain.
     """
 
     row_norm: float = 1.0
