@@ -2,11 +2,14 @@
 
 import json
 import random
+from functools import partial
 
 import pytest
 import torch
 
 from graphveil.checkpoint.folder import STATE
+from graphveil.methods import defaults
+from graphveil.methods.training_state import Best
 from support.checkpoints import CASES, GRAPH, fit_until_finished, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -71,6 +74,21 @@ def test_killed_in_the_middle_of_a_training(case, folder, monkeypatch, uninterru
     """Work since the last checkpoint is lost and done again, with the same noise."""
     model, _ = fit_until_finished(monkeypatch, folder, lambda life: (4, "before"), lambda: make(case), every=2)
     same(model, uninterrupted(case))
+
+
+@pytest.mark.parametrize("writes", [(2, "after"), (3, "before"), (5, "after")])
+def test_a_training_that_ends_early_is_not_continued(writes, folder, monkeypatch):
+    """Training of features stops after an epoch that is no better, also in the life after it."""
+    monkeypatch.setattr(defaults, "PATIENCE", 1)
+    steps = []
+    offer = Best.offer
+    monkeypatch.setattr(Best, "offer", lambda self, score: (steps.append(score), offer(self, score))[1])
+    make_model = partial(make, "dpdgc at edge level", epochs=9, free_learning_rate=0.3)
+    expected = make_model().fit(GRAPH)
+    assert 0 < len(steps) < 2 * 9, "both folds must end early"
+    model, lives = fit_until_finished(monkeypatch, folder, lambda life: writes, make_model)
+    assert lives > 3
+    same(model, expected)
 
 
 def test_a_checkpoint_changes_nothing(folder, uninterrupted):

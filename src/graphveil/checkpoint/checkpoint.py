@@ -196,24 +196,32 @@ class Checkpoint(Stages):
         self._ctrl_c.obey()
         return value
 
-    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterable[int]:
+    def steps(
+        self, count: int, name: str, carried: Carried, show: bool | None, enough: Callable[[], bool] = lambda: False
+    ) -> Iterable[int]:
         kept = self._reach(name)
         first = 0
         if kept is not None:
             first = kept[0].steps
-            if kept[0].of != count:
-                raise self._foreign(f"{name} has {kept[0].of} steps in it instead of {count}")
             with decoding(self.folder, f"the training of {name}"):
                 carried.restore(kept[1])
+            ended = first == kept[0].of <= count and enough()
+            if kept[0].of != count and not ended:
+                raise self._foreign(f"{name} has {kept[0].of} steps in it instead of {count}")
+            if ended:
+                return
         last, since = time.monotonic(), first
         for step in shown_steps(count, name, show, first):
             yield step
             done = step + 1
             long = done - since if isinstance(self._every, int) else time.monotonic() - last
-            if self._together(done == count or long >= self._every or self._ctrl_c.pressed):
-                self._keep(name, done, count, carried.tensors())
+            ended = done == count or enough()
+            if self._together(ended or long >= self._every or self._ctrl_c.pressed):
+                self._keep(name, done, done if ended else count, carried.tensors())
                 last, since = time.monotonic(), done
             self._ctrl_c.obey()
+            if ended:
+                return
 
     def _reach(self, name: str) -> tuple[Stage, dict[str, torch.Tensor]] | None:
         """The next stage as it was kept, with torch's generator as it was then; None if it was not reached before."""

@@ -98,9 +98,11 @@ class ShardedCheckpoint(Checkpoint):
         self._marks = {} if span is None else {"value": drawn[span]}
         return super().draw(name, draw, fits)
 
-    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterable[int]:
+    def steps(
+        self, count: int, name: str, carried: Carried, show: bool | None, enough: Callable[[], bool] = lambda: False
+    ) -> Iterable[int]:
         self._marks = dict.fromkeys(carried.divided(), _NODES)
-        return super().steps(count, name, carried, show)
+        return super().steps(count, name, carried, show, enough)
 
     def _reach(self, name: str) -> tuple[Stage, dict[str, torch.Tensor]] | None:
         kept = super()._reach(name)

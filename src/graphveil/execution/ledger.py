@@ -52,7 +52,9 @@ class Stages:
         del name, fits
         return draw()
 
-    def steps(self, count: int, name: str, carried: Carried, show: bool | None) -> Iterable[int]:
+    def steps(
+        self, count: int, name: str, carried: Carried, show: bool | None, enough: Callable[[], bool] = lambda: False
+    ) -> Iterable[int]:
         """The steps of a training that are still to be made.
 
         Args:
@@ -60,12 +62,17 @@ class Stages:
             name: The stage's name.
             carried: Is restored to the state before the first of these steps.
             show: Whether to show a progress bar; None: on a terminal only.
+            enough: Asked after each step whether the training ends there, before its last step. It must follow from
+                what is carried.
 
         Returns:
             The numbers of the steps.
         """
         del carried
-        return shown_steps(count, name, show)
+        for step in shown_steps(count, name, show):
+            yield step
+            if enough():
+                return
 
 
 class LedgerLike(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar
@@ -26,7 +27,7 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.spending import Settings
-from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
+from graphveil.methods.tables import Tables, in_noises, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.mechanisms import Role
@@ -55,7 +56,7 @@ class DecoupledConvolution(NodeClassifier):
             of training nodes and by epsilon.
         tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
         folds: Where attributes are public, this many classifiers of features, each without a part of the training
-            nodes.
+            nodes. Each trains for at most `epochs` steps, and ends when validation nodes no longer gain.
     """
 
     row_norm: float = 1.0
@@ -137,7 +138,8 @@ class DecoupledConvolution(NodeClassifier):
             return self._opinion(data.features, data.classes, 0.0 if private else self.dropout).to(self.device)
 
         if not private:
-            fit = partial(self._train_freely, name="features")
+            rate = defaults.FREE_FEATURES_RATE * self.free_learning_rate
+            fit = partial(self._train_freely, name="features", learning_rate=rate, patience=defaults.PATIENCE)
             members, opinions = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
             return self._join_feature_neighbors(data, Committee(members), opinions)
         model = make()
@@ -168,14 +170,16 @@ class DecoupledConvolution(NodeClassifier):
         It has so few parameters that the best validation epoch would be the best by chance.
         """
         target = replace(data.target, validation=data.target.validation[:0])
-        steps = defaults.FREE_HEAD_EPOCHS * self.epochs
+        steps = math.ceil(defaults.FREE_HEAD_EPOCHS * self.epochs)
         self._train_freely(head, logits, target, name, learning_rate=defaults.FREE_HEAD_RATE, steps=steps)
 
     def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
         return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
 
     def _fusion(self, plan: Plan, width: int) -> Fusion:
-        return (ClippedFusion if "head" in plan.names else Fusion)(plan.facts.classes, width)
+        if "head" in plan.names:
+            return ClippedFusion(plan.facts.classes, width)
+        return Fusion(plan.facts.classes, width, self._summed_width(plan))
 
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)
@@ -215,7 +219,12 @@ class DecoupledConvolution(NodeClassifier):
         parts, classes = self._parts(plan), plan.facts.classes
         if parts == "trained":
             return self.hidden
-        return own_width(parts, classes) + self._blocks(plan) * sum(widths(parts, classes))
+        times = 1 if "head" in plan.names else 2  # a free head reads Z in two forms
+        return own_width(parts, classes) + times * self._summed_width(plan)
+
+    def _summed_width(self, plan: Plan) -> int:
+        """Columns of A W."""
+        return self._blocks(plan) * sum(widths(self._parts(plan), plan.facts.classes))
 
     def reads_relations(self, plan: Plan) -> bool:
         return bool(plan.facts.relations) and self._parts(plan) != "trained"
@@ -254,14 +263,16 @@ class DecoupledConvolution(NodeClassifier):
         """Z from A W, row by row.
 
         With a trained table: with its bias, scaled to norm 1 where the rows of W are held to a norm. With other tables:
-        the direction of each table's part, beside the node's own rows of tables that are released in full.
+        the direction of each table's part, beside the node's own rows of tables that are released in full; for a head
+        that is trained freely also A W in units of its noise.
         """
         plan = self._ledger.plan
         parts = self._parts(plan)
         if parts != "trained":
             noise, classes = noise_of(self._ledger, "release"), plan.facts.classes
             blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
-            return torch.cat([own, *(readable(block, parts, noise, classes) for block in blocks)], dim=1)
+            read = [own, *(readable(block, parts, noise, classes) for block in blocks)]
+            return torch.cat(read if "head" in plan.names else [*read, in_noises(summed, noise)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)
 

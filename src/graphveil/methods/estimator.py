@@ -300,6 +300,7 @@ class NodeClassifier(FittedModel):
         learning_rate: float | None = None,
         steps: int | None = None,
         after_step: Callable[[], None] | None = None,
+        patience: int | None = None,
     ) -> None:
         """For models that read nothing private, or nothing but what was released: labels must be public."""
         if protects_attributes(self.level):
@@ -314,4 +315,5 @@ class NodeClassifier(FittedModel):
             learning_rate=learning_rate or self.free_learning_rate,
             show=self.show_progress,
             after_step=after_step,
+            patience=patience,
         )

@@ -129,14 +129,15 @@ class HopsHead(nn.Module):
 class Fusion(nn.Module):
     """A linear map of [log-posteriors from X | Z] that starts as their sum: few parameters, so little noise.
 
-    Z has a block of one column per class for each table; a column beyond them starts without weight.
+    Z has a block of one column per class for each table; columns beyond them, and the last `beside`, start without
+    weight.
     """
 
-    def __init__(self, classes: int, width: int) -> None:
+    def __init__(self, classes: int, width: int, beside: int = 0) -> None:
         super().__init__()
         self.out = Linear(classes + width, classes)
         with torch.no_grad():
-            tables = 1 + width // classes
+            tables = 1 + (width - beside) // classes
             self.out.weight.zero_()
             for block in self.out.weight[:, : tables * classes].split(classes, dim=1):
                 block.fill_diagonal_(1)

@@ -163,6 +163,16 @@ def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> tor
     return torch.cat(readable_blocks, dim=1)
 
 
+def in_noises(summed: torch.Tensor, noise: float) -> torch.Tensor:
+    """Z in units of its noise, row by row, no longer than `defaults.LONGEST_ROW`.
+
+    Directions do not tell how much a node hears, and what to believe depends on it. A hub's row would outweigh all
+    others in training.
+    """
+    rows = summed / (noise or 1.0)
+    return rows * (defaults.LONGEST_ROW / rows.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1.0)
+
+
 def noise_of(ledger: LedgerLike, name: str) -> float:
     """The standard deviation that `name` plans, 0 where nothing is planned."""
     return next((m.noise for m in ledger.plan.mechanisms if m.name == name), 0.0)

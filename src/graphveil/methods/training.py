@@ -26,6 +26,9 @@ _WORTH_THREADS = 4_000_000
 # operation makes is in the cache for the next, however large the graph is.
 ROWS_AT_ONCE = 2**14
 
+# What the loss of a validation node counts at most.
+_LARGEST_LOSS = 100.0
+
 # The label of a node that has none. A training node that was emptied (zero-out) has it too.
 NO_LABEL = -1
 
@@ -85,6 +88,20 @@ class Target:
         """On the validation nodes, whose logits these are."""
         return float((logits.argmax(1) == self.labels[self.validation]).float().mean())
 
+    def likelihood(self, logits: torch.Tensor) -> float:
+        """The mean log-likelihood of the validation nodes, whose logits these are.
+
+        Whole multiples of 2^-20 are added up, so that their order does not matter.
+        """
+        losses = functional.cross_entropy(logits, self.labels[self.validation], reduction="none")
+        steps = (losses.nan_to_num(_LARGEST_LOSS).clamp_max(_LARGEST_LOSS) * 2**20).long().sum()
+        total, count = self.total(torch.stack([steps, torch.full_like(steps, len(losses))])).tolist()
+        return -total / count / 2**20
+
+    def score(self, logits: torch.Tensor) -> float:
+        """Accuracy plus mean log-likelihood: accuracy alone does not see what is learnt about rare classes."""
+        return self.accuracy(logits) + self.likelihood(logits)
+
     @property
     def first_node(self) -> int:
         """The number of the first of these nodes among the nodes of all processes."""
@@ -117,11 +134,13 @@ def train_freely(
     learning_rate: float,
     show: bool | None,
     after_step: Callable[[], None] | None = None,
+    patience: int | None = None,
 ) -> None:
     """Full-batch Adam; keeps the weights of the best validation epoch. Nothing private may reach this function.
 
-    Gradients are exact sums (`execution.gradients`), and masks of dropout belong to rows: the weights do not depend on
-    the number of threads and processes.
+    The best is that of the highest accuracy. With `patience` it is that of the highest `Target.score`, and training
+    ends after so many epochs without a better one. Gradients are exact sums (`execution.gradients`), and masks of
+    dropout belong to rows: the weights do not depend on the number of threads and processes.
     """
     # Adam divides by the gradient's size, so a sum does as well as a mean once its eps is as many times larger.
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * target.count, fused=True)
@@ -133,7 +152,11 @@ def train_freely(
         losses = target.losses(logits(target.train), target.train)
         return losses if weights is None else losses * weights
 
-    for step in stages.steps(steps, name, TrainingState(model, optimizer, best), show):
+    def enough() -> bool:
+        return patience is not None and best.offers_since >= patience
+
+    score = target.accuracy if patience is None else target.score
+    for step in stages.steps(steps, name, TrainingState(model, optimizer, best), show, enough):
         model.train()
         begin_step(model, key, step, target.first)
         _take_step(model, optimizer, gradients.of(row_losses))
@@ -142,7 +165,7 @@ def train_freely(
         if target.validates:
             model.eval()
             with torch.no_grad():
-                best.offer(target.accuracy(logits(target.validation)))
+                best.offer(score(logits(target.validation)))
     best.take()
     model.eval()
 

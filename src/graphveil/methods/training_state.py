@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 
 import torch
@@ -41,26 +42,30 @@ class RunningMean:
 
 
 class Best:
-    """A model's weights at the epoch with the best accuracy that was offered."""
+    """A model's weights at the epoch with the best score that was offered."""
 
     def __init__(self, model: nn.Module) -> None:
         self._model = model
-        self._accuracy = -1.0
+        self._score = -math.inf
         self._weights: dict[str, torch.Tensor] = {}
+        self.offers_since = 0
 
-    def offer(self, accuracy: float) -> None:
-        if accuracy > self._accuracy:
-            self._accuracy, self._weights = accuracy, copy.deepcopy(self._model.state_dict())
+    def offer(self, score: float) -> None:
+        self.offers_since += 1
+        if score > self._score:
+            self._score, self._weights, self.offers_since = score, copy.deepcopy(self._model.state_dict()), 0
 
     def take(self) -> None:
         if self._weights:
             self._model.load_state_dict(self._weights)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        return {"accuracy": torch.tensor(self._accuracy, dtype=torch.float64), **_prefixed("weights", self._weights)}
+        score = torch.tensor(self._score, dtype=torch.float64)
+        return {"score": score, "since": torch.tensor(self.offers_since), **_prefixed("weights", self._weights)}
 
     def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        self._accuracy, self._weights = float(tensors["accuracy"]), _below("weights", tensors)
+        self._score, self.offers_since = float(tensors["score"]), int(tensors["since"])
+        self._weights = _below("weights", tensors)
         if self._weights:
             _check_like(self._weights, self._model.state_dict())
 
