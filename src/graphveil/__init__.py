@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from graphveil.auditing import audit
     from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
-    from graphveil.methods.auto import Auto
+    from graphveil.methods.auto import DPDGC, Auto
     from graphveil.methods.dp_sage import DPSAGE
-    from graphveil.methods.dpdgc import DPDGC
     from graphveil.methods.gap import GAP
     from graphveil.methods.mlp import MLP
     from graphveil.methods.progap import ProGAP

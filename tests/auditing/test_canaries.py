@@ -41,13 +41,16 @@ def test_the_replaced_nodes_own_row_is_not_looked_at():
 
 @pytest.mark.parametrize(
     ("level", "directed"),
-    [  # on a directed graph at node level nothing is asked about the graph
+    [  # on a directed graph at node level there are no statistics
         (gv.KNeighbor(1), False),
         (gv.KNeighbor(1), True),
         (gv.KNeighbor(5), False),
         (gv.KNeighbor(5), True),
         (gv.Node(8), False),
+        (gv.KNeighbor(0), True),
+        (gv.KNeighbor(25), True),
         (gv.KNeighbor(5, unit="zero-out"), False),
+        (gv.KNeighbor(5, unit="zero-out"), True),
         (gv.Node(8, unit="zero-out"), False),
     ],
     ids=str,

@@ -55,7 +55,7 @@ def test_so_is_each_branch_of_auto(directed, epsilon):
     facts = replace(gv.Auto(level=gv.KNeighbor(1), epsilon=epsilon).plan(GRAPH).facts, directed=directed)
     plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=epsilon)
     assert [branch.name for branch in plan.branches] == (
-        ["features", "balanced", "graph"] if not directed else ["graph", "features"] if epsilon > 1 else []
+        ["features", "balanced"] if directed else ["features", "balanced", "graph"]
     )
     for outcome in plan.outcomes():
         assert check_certificate(Certificate.of(outcome, "test", False)) == []

@@ -113,21 +113,64 @@ def test_certificates_say_what_was_learnt(branch):
 @pytest.mark.parametrize("shared", [True, False])
 def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
     model = auto(epsilon=16.0).fit(directed(shared))
-    assert model.certificate_.followed == ("graph" if shared else "features")
-    assert model.graph_used_ == ("release" in names(model)) == shared
-    assert ("more features" in names(model)) != shared
+    assert model.certificate_.followed == ("balanced" if shared else "features")
+    later = ["balanced features", "neighbors", "release", "head"] if shared else ["more features"]
+    assert names(model) == SHARED + later
+    assert model.graph_used_ == shared
+    links, expected = model.certificate_.learnt
+    assert links.startswith("A node links to about ")
+    assert ("nodes that link to the same node belong to the same class 2.0 times as often" in links) == shared
+    assert expected.startswith("The graph was used: " if shared else "The graph was not used, because")
 
 
-@pytest.mark.slow
-def test_directed_graphs_are_left_at_node_level():
-    """Then nothing has to be promised about degrees, and nothing is capped."""
-    graph, level = directed(True), gv.Node(2)
-    model = auto(level, 16.0).fit(graph)
-    assert names(model) == ["features"]
-    assert not model.graph_used_
-    assert not any("than 2 others" in each for each in model.certificate_.assumptions)
-    alone = gv.MLP(level=level, epsilon=16.0, seed=0, show_progress=False).fit(graph)
-    assert np.array_equal(model.predict(graph.test_mask), alone.predict(graph.test_mask))
+def test_co_readers_are_worth_it():
+    graph = directed(True)
+    alone = gv.MLP(level=LEVELS[0], epsilon=16.0, seed=0, show_progress=False).fit(graph)
+    assert auto(epsilon=16.0).fit(graph).score(graph.test_mask) > alone.score(graph.test_mask) + 0.1
+
+
+def test_links_are_counted_on_directed_graphs_at_node_level():
+    """Nodes of one class link to one other node, those of the other class to ten."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=1000)
+    edges = np.array([(i, j) for i in range(1000) for j in rng.choice(1000, 10 if labels[i] else 1) if i != j]).T
+    features = rng.normal(size=(1000, 4)) + 0.2 * labels[:, None]
+    graph = gv.Graph.from_edge_index(np.unique(edges, axis=1), features, labels, directed=True, **random_masks(1000))
+    model = auto(gv.Node(30), 16.0).fit(graph)
+    assert names(model) == ["linear features", "release", "head"]
+    assert model.graph_used_
+    assert any("than 30 others" in each for each in model.certificate_.assumptions)
+    assert model.certificate_.learnt[0].startswith("The graph was used: how many links a node has.")
+    alone = gv.MLP(level=gv.Node(30), epsilon=16.0, seed=0, show_progress=False).fit(graph)
+    assert model.score(graph.test_mask) > alone.score(graph.test_mask) + 0.03
+
+
+@pytest.mark.parametrize("level", [gv.KNeighbor(1), gv.KNeighbor(0), gv.Node(80)], ids=str)
+@pytest.mark.parametrize("shared", [True, False])
+def test_models_of_directed_graphs_are_saved_and_answer_new_nodes(shared, level, tmp_path):
+    reserved = {"reserved_readers": 1} if isinstance(level, gv.Node) else {}
+    model = auto(level, 16.0, **reserved).fit(directed(shared))
+    model.save(tmp_path / "run")
+    loaded = gv.load(tmp_path / "run")
+    assert loaded.certificate_ == model.certificate_
+    assert loaded.graph_used_ == model.graph_used_
+    assert np.array_equal(loaded.predict_proba(np.arange(50)), model.predict_proba(np.arange(50)))
+    new = loaded.predict_new(["a", "b"], np.ones((2, 4)), [[601, 602, 603], []])
+    assert new.shape == (2, 2)
+    assert np.allclose(new.sum(1), 1)
+
+
+@pytest.mark.parametrize("links", ["none", "all"])
+def test_directed_graphs_without_links_and_with_all(links):
+    rng = np.random.default_rng(0)
+    A = np.zeros((80, 80)) if links == "none" else 1 - np.eye(80)
+    y = rng.integers(3, size=80)
+    for features in (4, 0):
+        x = rng.normal(size=(80, features))
+        graph = gv.Graph.from_scipy(sp.csr_array(A), x, y, directed=True, **random_masks(80))
+        model = auto(gv.KNeighbor(2), epsilon=4.0).fit(graph)
+        assert model.logits_.isfinite().all()
+        assert model.certificate_.epsilon <= 4.0
 
 
 @pytest.mark.parametrize("branch", BRANCHES)

@@ -1,5 +1,6 @@
 """What the branches of the default are expected to reach: votes on own rows, the curve, the choice."""
 
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -61,12 +62,12 @@ def rows(count, seed):
 def test_one_replaced_row_moves_the_counts_by_its_own_votes(seed, label, logits, noise):
     labels, half, whole = rows(60, seed)
     branches = graph_branches(noise)
-    before = right_counts(labels, half, whole, branches)
+    before = right_counts(labels, half, whole, branches, PRIORS)
     changed = labels.copy()
     changed[seed % 60] = label
     for each in (*half, whole):
         each[seed % 60] = torch.tensor(logits, dtype=torch.float64)
-    after = right_counts(changed, half, whole, branches)
+    after = right_counts(changed, half, whole, branches, PRIORS)
     assert len(after) == EXPECTATIONS
     assert ((after - before).abs() <= 1).all()
     assert (after - before).norm() <= own_row_counts(EXPECTATIONS)
@@ -75,7 +76,7 @@ def test_one_replaced_row_moves_the_counts_by_its_own_votes(seed, label, logits,
 def test_all_votes_of_one_row_can_turn():
     branches = graph_branches(noise=1000.0)
     sure = torch.tensor([[50.0, 0.0, 0.0]])
-    counts = [right_counts(np.array([label]), [sure, sure], sure, branches) for label in (0, 1)]
+    counts = [right_counts(np.array([label]), [sure, sure], sure, branches, PRIORS) for label in (0, 1)]
     assert (counts[0] - counts[1]).norm() == own_row_counts(EXPECTATIONS)
 
 
@@ -94,7 +95,9 @@ def test_a_sampler_that_depends_on_labels_is_caught():
             labels, half, whole = rows(400, seed)
             changed = labels.copy()
             changed[0] = (labels[0] + 1) % 3
-            before, after = (counted(each, half, whole, graph_branches(homophily=0.3)) for each in (labels, changed))
+            before, after = (
+                counted(each, half, whole, graph_branches(homophily=0.3), PRIORS) for each in (labels, changed)
+            )
             moved[simulate] = max(moved[simulate], float((after - before).norm()))
     assert moved[simulated_counts] <= own_row_counts(EXPECTATIONS) < moved[drawn_by_label]
 
@@ -150,9 +153,37 @@ CHOICES = [
 
 @pytest.mark.parametrize(("branch", "shares"), CHOICES, ids=str)
 def test_the_obvious_branch_is_chosen(branch, shares):
-    followed, expected = chosen_branch(torch.tensor(shares).double() * FACTS.train_nodes, links(), PLAN)
+    followed, expected = chosen_branch(torch.tensor((*shares, 0.5, 0.5)).double() * FACTS.train_nodes, links(), PLAN)
     assert followed == branch
     assert set(expected.joined) == set(expected.features) == {"features", "balanced", "graph"}
+
+
+DIRECTED = make_plan("auto", gv.KNeighbor(1), replace(FACTS, directed=True), epsilon=8.0)
+
+
+@pytest.mark.parametrize(
+    ("branch", "shares"), [("features", (0.80, 0.84, 0.80, 0.84)), ("balanced", (0.595, 0.60, 0.70, 0.75))], ids=str
+)
+def test_directed_graphs_have_two_branches(branch, shares):
+    released = torch.tensor(shares).double() * FACTS.train_nodes
+    followed, expected = chosen_branch(released, links(), DIRECTED)
+    assert followed == branch
+    assert set(expected.joined) == set(expected.features) == {"features", "balanced"}
+    assert chosen_branch(released, links(homophily=0.0), DIRECTED)[0] == "features", "links that tell nothing"
+
+
+@pytest.mark.parametrize("homophily", [-0.4, 0.0, 0.8])
+def test_co_readers_are_expected_to_point_to_a_class(homophily):
+    branch = GraphBranch.of_co_readers(DIRECTED.branch("balanced"), links(homophily=homophily), DIRECTED.facts)
+    own, other = np.diag(branch.expected), branch.expected[~np.eye(3, dtype=bool)]
+    assert branch.noise == pytest.approx(DIRECTED["release"].noise / np.sqrt(1 - defaults.DEGREES_PART))
+    assert (branch.expected >= 0).all()
+    if homophily > 0:
+        assert own.min() > other.max()
+    elif homophily < 0:
+        assert own.max() < other.min()
+    else:
+        assert branch.expected == pytest.approx(branch.expected[:1].repeat(3, axis=0))
 
 
 def test_the_graph_needs_to_be_ahead():
@@ -160,16 +191,45 @@ def test_the_graph_needs_to_be_ahead():
     doubt = defaults.DOUBT * PLAN["expectation"].noise / FACTS.train_nodes
     needed = 0.5 + defaults.WORTH_IT_POINTS / 100 + doubt
     for graph, followed in ((needed - 1e-4, "features"), (needed + 1e-4, "graph")):
-        released = torch.tensor([0.5, 0.5, 0.4, 0.4, graph]).double() * FACTS.train_nodes
+        released = torch.tensor([0.5, 0.5, 0.4, 0.4, graph, 0.5, 0.5]).double() * FACTS.train_nodes
         assert chosen_branch(released, links(), PLAN)[0] == followed
 
 
 def test_reasons_are_told():
-    expected = Expected({"features": 70.4, "balanced": 71.0, "graph": 60.0}, {})
+    expected = Expected({"features": 70.4, "balanced": 71.0, "graph": 60.0}, {}, (50.0, 50.0))
     left, read = (expectation_in_words(branch, expected) for branch in ("features", "balanced"))
     assert left.startswith("The graph was not used, because it was not expected to help clearly: about 70 % right")
     assert "about 71 % with the graph" in left
     assert read == "The graph was used: about 71 % right were expected with it, 70 % with features alone."
+    close = Expected({"features": 90.1, "balanced": 90.0, "graph": 60.0}, {}, (51.0, 57.0))
+    assert "a balanced accuracy of about 57 % was expected with it, 51 % with features" in expectation_in_words(
+        "balanced", close
+    )
+
+
+def test_balanced_accuracies_decide_where_accuracies_are_close():
+    doubt = 100 * defaults.DOUBT * PLAN["expectation"].noise / FACTS.train_nodes
+    needed = 0.5 + (defaults.ALIKE_POINTS + doubt) / 100
+    for alike, followed in ((needed - 1e-4, "features"), (needed + 1e-4, "balanced")):
+        released = torch.tensor([0.8, 0.8, 0.8, 0.8, 0.8, 0.5, alike]).double() * FACTS.train_nodes
+        assert chosen_branch(released, links(), PLAN)[0] == followed
+        released[2:4] = 0.7 * FACTS.train_nodes  # clearly worse: balanced accuracies are not asked
+        released[4] = 0.7 * FACTS.train_nodes
+        assert chosen_branch(released, links(), PLAN)[0] == "features"
+
+
+def test_rare_classes_count_as_much_as_frequent_ones():
+    labels = np.repeat([0, 1], [900, 100])
+    priors = np.array([0.9, 0.1])
+    logits = torch.zeros(1000, 2)
+    logits[:, 0] = 1.0
+    counts = right_counts(labels, [logits, logits], logits, {}, priors)
+    assert counts[1] == 900, "everybody is taken for the frequent class"
+    assert counts[2] == 100, "without the shares of classes everybody is taken for the rare one"
+    logits[900:, 0] = -10.0
+    assert right_counts(labels, [logits, logits], logits, {}, priors)[2] == 100
+    logits[:900, 0] = 10.0
+    assert right_counts(labels, [logits, logits], logits, {}, priors)[2] == pytest.approx(200, rel=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
@@ -196,15 +256,17 @@ def test_processes_count_what_one_counts():
     """Draws belong to a node's place among all training nodes, however many of them are counted at a time."""
     labels, half, whole = rows(20_000, 3)
     branches = graph_branches(noise=2.0)
-    together = right_counts(labels, half, whole, branches)
+    together = right_counts(labels, half, whole, branches, PRIORS)
     for cuts in ([0, 7, 9_000, 20_000], [0, 8_193, 20_000]):
         parts = [
-            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, first=a)
+            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, PRIORS, first=a)
             for a, b in pairwise(cuts)
         ]
         assert torch.equal(torch.stack(parts).sum(0), together)
     # Without its place, the second part would draw the numbers of the first one again.
-    first, second = (right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches) for a, b in pairwise(cuts))
+    first, second = (
+        right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches, PRIORS) for a, b in pairwise(cuts)
+    )
     assert not torch.equal(first + second, together)
 
 

@@ -70,11 +70,21 @@ def test_trainings_are_added_by_their_mu():
     total = added_up(parts, PLAN, NAMES, like)
     mu = [training_mu(PLAN, [name]) for name in NAMES]
     expected = (mu[0] + 2 * mu[1] + 3 * mu[2]) / training_mu(PLAN, NAMES)
-    for parameter in total.parameters():
-        assert torch.allclose(parameter, torch.full_like(parameter, expected))
-    alone = added_up(parts[:1], PLAN, NAMES[:1], like)
-    for one, first in zip(alone.parameters(), parts[0].parameters(), strict=True):
-        assert torch.allclose(one, first)
+    noise = defaults.LINEAR_RATE * defaults.LINEAR_STEPS**0.5
+    shrunk = expected - defaults.LINEAR_SHRINKAGE * noise
+    assert torch.allclose(total.out.weight, torch.full_like(total.out.weight, shrunk))
+    assert torch.allclose(total.out.bias, torch.full_like(total.out.bias, expected))
+
+
+def test_weights_that_noise_could_have_made_are_zero():
+    like, part = torch.zeros(1, 4), LinearClassifier(torch.zeros(1, 4), 3)
+    noise = defaults.LINEAR_RATE * defaults.LINEAR_STEPS**0.5
+    with torch.no_grad():
+        part.out.weight.fill_(-0.9 * defaults.LINEAR_SHRINKAGE * noise)
+        part.out.bias.fill_(-0.9 * defaults.LINEAR_SHRINKAGE * noise)
+    alone = added_up([part], PLAN, NAMES[:1], like)
+    assert not alone.out.weight.any()
+    assert torch.equal(alone.out.bias, part.out.bias)
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -10,7 +10,13 @@ import torch
 import graphveil as gv
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.link_statistics import LinkStatistics, _degree_spread, link_sums
+from graphveil.methods.link_statistics import (
+    CoLinkStatistics,
+    LinkStatistics,
+    _degree_spread,
+    co_link_sums,
+    link_sums,
+)
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 
@@ -40,6 +46,51 @@ def statistics(graph, level, noise=0.0, seed=0):
     sums = link_sums(Inputs(graph, graph.to_scipy(), "cpu"), level)
     drawn = noise * torch.randn(len(sums), generator=torch.Generator().manual_seed(seed)).double()
     return LinkStatistics.of(sums + drawn, plan), plan
+
+
+def co_links(alike, noise=0.0, seed=0):
+    """What is read off a directed graph whose 600 nodes read 4 of 60 others each: a part `alike` of them those of their
+    class."""
+    rng = np.random.default_rng(seed)
+    labels = np.concatenate([np.repeat(np.arange(3), 200), np.zeros(60, dtype=int)])
+    readers = np.repeat(np.arange(600), 4)
+    favoured = np.where(rng.random(2400) < alike, labels[readers], rng.integers(3, size=2400))
+    edges = np.unique(np.stack([readers, 600 + 20 * favoured + rng.integers(20, size=2400)]), axis=1)
+    train = np.arange(660) < 600
+    masks = {"train_mask": train, "val_mask": ~train, "test_mask": np.zeros(660, dtype=bool)}
+    graph = gv.Graph.from_edge_index(edges, np.zeros((660, 1)), labels, directed=True, **masks)
+    facts = PublicFacts(nodes=660, train_nodes=600, features=1, classes=3, directed=True)
+    plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=8.0)
+    scale = noise or 1e-9
+    plan = plan.changed(lambda m: m.with_noise(scale / m.sensitivity.worst) if m.name == "statistics" else m)
+    sums = co_link_sums(Inputs(graph, graph.to_scipy(), "cpu"), gv.KNeighbor(1))
+    drawn = noise * torch.randn(len(sums), generator=torch.Generator().manual_seed(seed)).double()
+    return CoLinkStatistics.of(sums + drawn, plan), plan, len(edges[0]) / 600
+
+
+@pytest.mark.parametrize("alike", [0.0, 0.5, 1.0])
+def test_classes_of_co_readers_are_found_again(alike):
+    about, _, degree = co_links(alike)
+    assert about.degree == pytest.approx(degree)
+    assert about.priors == pytest.approx(np.full(3, 1 / 3))
+    # A reader of a favoured node is of its class with the part p, and two of them are alike by p^2 and more.
+    own = alike + (1 - alike) / 3
+    assert np.diag(about.compatibility) == pytest.approx(np.full(3, own**2 + (1 - own) ** 2 / 2), abs=0.02)
+    assert about.tells_nothing == (alike == 0)
+
+
+@pytest.mark.parametrize(
+    ("alike", "words"),
+    [
+        (1.0, "nodes that link to the same node belong to the same class 3.0 times as often as chance would"),
+        (0.0, "links to the same node hardly depend on classes"),
+    ],
+)
+def test_sentences_about_directed_graphs(alike, words):
+    about, plan, _ = co_links(alike)
+    (sentence,) = about.sentences(plan)
+    assert sentence.startswith("A node links to about 3.")
+    assert sentence.endswith(f"{words}.")
 
 
 def counted_shares(graph):

@@ -160,7 +160,7 @@ CASES = [
     ("auto", gv.Node(25)),
 ]
 # Others read these tables, or they are sums over all nodes: they have to be private as a whole.
-TABLES = ("neighbors", "readers", "posteriors", "choice", "statistics", "expectation")
+TABLES = ("neighbors", "readers", "posteriors", "statistics", "expectation")
 
 
 @pytest.mark.parametrize(("method", "level"), CASES, ids=str)
@@ -171,9 +171,17 @@ def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
 @pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
 def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
-    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0))
+    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
     monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
+
+
+@pytest.mark.parametrize("branch", ["features", "balanced"])
+@pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3)], ids=str)
+def test_so_does_each_branch_on_a_directed_graph(level, branch, monkeypatch):
+    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0))
+    monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
+    check_movements("auto", level, directed_graph())
 
 
 BRANCHES = ("features", "balanced", "graph")
@@ -206,7 +214,7 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
         def table(self, rows, norm, terms, *, stretch=False):
             return 5 * super().table(rows, norm, terms, stretch=stretch)
 
-    monkeypatch.setattr("graphveil.methods.dpdgc.DPDGC.arithmetic", NotHeld())
+    monkeypatch.setattr("graphveil.methods.auto.DPDGC.arithmetic", NotHeld())
     with pytest.raises(AssertionError, match="release"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.Edge("directed"))
 

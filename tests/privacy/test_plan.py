@@ -266,7 +266,7 @@ def test_degrees_are_no_assumption_of_methods_that_rely_on_none(method, level):
         make_plan(method, level, PHOTO, epsilon=epsilon, settings=CAPPED)
 
 
-@pytest.mark.parametrize(("method", "directed"), [("mlp", False), ("mlp", True), ("auto", True)])
+@pytest.mark.parametrize(("method", "directed"), [("mlp", False), ("mlp", True)])
 def test_no_certificate_speaks_of_capping_where_the_graph_is_never_read(method, directed):
     plan = make_plan(method, Node(100), replace(PHOTO, directed=directed), epsilon=8.0, settings=CAPPED)
     assert len(plan.mechanisms) == 1

@@ -16,7 +16,7 @@ from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import Graph, column_sums
 from graphveil.graph.links import on_lattice
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.link_statistics import link_sums
+from graphveil.methods.link_statistics import co_link_sums, link_sums
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.methods.training import Target
 from graphveil.privacy import sensitivity
@@ -237,10 +237,10 @@ def test_labels_of_readers_nearly_attain_their_bound(tau, k):
     assert 0.75 * bound < best <= bound
 
 
-def statistics(weights, labels, train, level):
+def statistics(weights, labels, train, level, sums=link_sums):
     target = Target(torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(train)), torch.zeros(0, dtype=torch.long))
     adjacency = CsrRows(graph_of(weights).reads("out"))
-    return link_sums(SimpleNamespace(adjacency=adjacency, target=target, classes=3), level).numpy()
+    return sums(SimpleNamespace(adjacency=adjacency, target=target, classes=3), level).numpy()
 
 
 @pytest.mark.parametrize("relations", [1, 2])
@@ -266,6 +266,26 @@ def test_link_statistics(level, relations):
         train[r] = False
         one, other = (statistics(weights, y, train, level) for weights, y in pair)
         assert (one == other).all()
+    assert largest > 0.4
+
+
+@pytest.mark.parametrize("relations", [1, 2])
+@pytest.mark.parametrize("level", [KNeighbor(0), KNeighbor(1), KNeighbor(5)], ids=name)
+def test_co_link_statistics(level, relations):
+    """Weights do not count; an entry is there or not, in any of the relations."""
+    rng, largest = np.random.default_rng(5), 0.0
+    for _ in range(60):
+        before, after, r = adjacent(level, 8, relations, rng)
+        labels, train = rng.integers(3, size=8), rng.random(8) < 0.8
+        changed = labels.copy()
+        changed[r] = rng.integers(3)
+        for inside in (True, False):
+            train[r], train[r - 1] = inside, True
+            one = statistics(before, labels, train, level, co_link_sums)
+            other = statistics(after, changed, train, level, co_link_sums)
+            bound = sensitivity.co_link_statistics(level, 8, int(train.sum()), in_training=inside)
+            assert np.linalg.norm(other - one) <= bound
+            largest = max(largest, np.linalg.norm(other - one))
     assert largest > 0.4
 
 

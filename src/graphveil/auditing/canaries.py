@@ -18,10 +18,9 @@ import torch
 from graphveil.execution.exact import EXACT
 from graphveil.execution.sparse_rows import CsrRows, SparseRows
 from graphveil.graph import Graph
-from graphveil.methods.choice import co_reader_margins
 from graphveil.methods.expectation import GraphBranch, right_counts
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.link_statistics import link_sums
+from graphveil.methods.link_statistics import co_link_sums, link_sums
 from graphveil.methods.tables import neighbor_label_counts
 from graphveil.methods.training import NO_LABEL
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes
@@ -31,7 +30,7 @@ from graphveil.privacy.plan import Plan
 WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
-# Nodes of a group that others join; with many of them, the votes of those who join count little for each other.
+# Readers of a node, for each node that joins them; with many of them, those who join count little for each other.
 _COMPANY = 8
 
 
@@ -279,19 +278,20 @@ def _shared_readers(appear: int, vanish: int, degree: int, tau: float, classes: 
 
 @dataclass
 class _Nodes:
-    """A graph under construction: each node's label, the class that features suggest for it, and its links."""
+    """A graph under construction: each node's label, and its links."""
 
     labels: list[int] = field(default_factory=list)
-    guesses: list[int] = field(default_factory=list)
     links: list[tuple[int, int]] = field(default_factory=list)
 
-    def add(self, label: int, guess: int) -> int:
+    def add(self, label: int) -> int:
         self.labels.append(label)
-        self.guesses.append(guess)
         return len(self.labels) - 1
 
-    def inputs(self, directed: bool, classes: int) -> tuple[Inputs, torch.Tensor]:
-        """What the method reads, and the opinions of a classifier of features; all nodes are training nodes."""
+    def several(self, count: int, label: int) -> list[int]:
+        return [self.add(label) for _ in range(count)]
+
+    def inputs(self, directed: bool, classes: int) -> Inputs:
+        """What the method reads; all nodes are training nodes."""
         count = len(self.labels)
         ends = np.array(self.links, dtype=np.int64).reshape(-1, 2)
         if not directed:
@@ -304,7 +304,7 @@ class _Nodes:
         graph = Graph.from_scipy(links, np.zeros((count, 1)), given, directed=directed, num_classes=classes, **masks)
         for node in np.flatnonzero(labels == NO_LABEL):
             graph = graph.emptied(int(node), keep_links=True)
-        return Inputs(graph, graph.to_scipy(), "cpu"), torch.eye(classes)[torch.tensor(self.guesses)]
+        return Inputs(graph, graph.to_scipy(), "cpu")
 
 
 def statistics_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
@@ -315,16 +315,9 @@ def statistics_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     of the bound.
     """
     level, facts = plan.level, plan.facts
-    sums = []
-    for after in (False, True):
-        if facts.directed:
-            assert isinstance(level, KNeighbor)
-            data, opinions = _co_readers(level.k, after).inputs(True, facts.classes)
-            sums.append(co_reader_margins(data, opinions))
-        else:
-            data, _ = _linked(level, after).inputs(False, facts.classes)
-            sums.append(link_sums(data, level))
-    return sums[0], sums[1]
+    make, sums = (_co_linked, co_link_sums) if facts.directed else (_linked, link_sums)
+    before, after = (make(level, after).inputs(facts.directed, facts.classes) for after in (False, True))
+    return sums(before, level), sums(after, level)
 
 
 def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
@@ -332,9 +325,9 @@ def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     of them do: links say nothing, and features are sure of the wrong class or of the right one."""
     classes = plan.facts.classes
     nothing = GraphBranch(np.zeros((classes, classes)), 1.0, 1.0)
-    branches = {"balanced": nothing, "graph": nothing}
-    sure = 100 * torch.eye(classes)[:1]
-    before, after = (right_counts(np.array([label]), [sure, sure], sure, branches) for label in (1, 0))
+    branches = {branch.name: nothing for branch in plan.branches if branch.name != "features"}
+    sure, alike = 100 * torch.eye(classes)[:1], np.full(classes, 1 / classes)
+    before, after = (right_counts(np.array([label]), [sure, sure], sure, branches, alike) for label in (1, 0))
     return before, after
 
 
@@ -350,48 +343,37 @@ def _linked(level: Level, after: bool) -> _Nodes:
     empty = NO_LABEL if is_zero_out(level) else 1
     # Before and after change places: an emptied centre has no links.
     there = after if is_zero_out(level) else not after
-    centre = nodes.add(0 if there else empty, 0)
+    centre = nodes.add(0 if there else empty)
     if isinstance(level, Node):
-        old = [nodes.add(others, 0) for _ in range(level.max_degree)]
+        old = nodes.several(level.max_degree, others)
         nodes.links += [(leaf, centre) for leaf in old] if there else []
         return nodes
     assert isinstance(level, KNeighbor)
-    company = [nodes.add(others, 0) for _ in range(max(1, level.k))]
-    changing = [nodes.add(others, 0) for _ in range(level.k)]
+    company = nodes.several(max(1, level.k), others)
+    changing = nodes.several(level.k, others)
     nodes.links += [(leaf, centre) for leaf in company]
     for node in changing:
-        nodes.links += [(node, nodes.add(others, 0)) for _ in range(level.k)]
+        nodes.links += [(node, leaf) for leaf in nodes.several(level.k, others)]
         nodes.links += [(node, centre)] if after else []
     return nodes
 
 
-def _co_readers(k: int, after: bool) -> _Nodes:
-    """k nodes and the replaced one each leave a node with the same label for a group with another label.
+def _co_linked(level: Level, after: bool) -> _Nodes:
+    """The replaced node reads what a crowd of another class than its new one reads, and begins to read k nodes with
+    readers of their own; k nodes of the crowd's class begin to read it, beside readers of its new class.
 
-    Groups follow the random order that `co_reader_margins` draws: the replaced node is first in it, and the node whose
-    group it joins is second.
+    Before, it belongs to the crowd's class; in the zero-out unit it is emptied.
     """
+    assert isinstance(level, KNeighbor)
+    k, nodes = level.k, _Nodes()
+    own = nodes.add(1 if after else NO_LABEL if is_zero_out(level) else 0)
+    shared, new = nodes.several(max(1, k), 0), nodes.several(k, 0)
+    changing = nodes.several(k, 0)
     company = _COMPANY * (k + 1)
-    count = 2 + 2 * (k + 1) + 2 * company + k + 1
-    order = np.argsort(np.random.default_rng(0).permutation(count)).tolist()
-    own, joined = order[:2]
-    rest = iter(order[2:])
-    labels, guesses, links = [0] * count, [0] * count, []
-
-    def wrong(label: int) -> int:
-        node = next(rest)
-        labels[node], guesses[node] = label, 1 - label
-        return node
-
-    anchors = [next(rest) for _ in range(k + 1)]
-    labels[own], guesses[own] = 1, 0
-    movers = [own, *(wrong(1) for _ in range(k))]
-    for mover, anchor in zip(movers, anchors, strict=True):
-        links += [(mover, anchor), (wrong(1), anchor)]
-    for place in (own, joined):
-        links += [(wrong(0), place) for _ in range(company)]
-    if after and k:
-        links += [(own, joined), *((mover, own) for mover in movers[1:])]
-    if after and not k:
-        labels[own], guesses[own] = 0, 1
-    return _Nodes(labels, guesses, links)
+    crowds = [(shared, 0), (new, 0), ([own], 1)]
+    for read, label in crowds:
+        nodes.links += [(reader, node) for reader in nodes.several(company, label) for node in read]
+    nodes.links += [(reader, node) for reader in [own, *changing] for node in shared]
+    if after:
+        nodes.links += [*((own, node) for node in new), *((reader, own) for reader in changing)]
+    return nodes

@@ -17,10 +17,10 @@ from graphveil.execution import Ledger, LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
-from graphveil.methods.dpdgc import DPDGC
+from graphveil.methods.auto import DPDGC
 from graphveil.methods.expectation import GraphBranch
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.link_statistics import link_sums
+from graphveil.methods.link_statistics import co_link_sums, link_sums
 from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately
@@ -184,6 +184,19 @@ def every_link_counts_one(data: Inputs, level: Level) -> torch.Tensor:
     counts = np.zeros((data.classes, data.classes))
     np.add.at(counts, (ends[0], ends[1]), 1)
     upper = counts[np.triu_indices(data.classes)]
+    return torch.cat([torch.from_numpy(upper), sums[len(upper) :]])
+
+
+def every_co_link_counts_one(data: Inputs, level: Level) -> torch.Tensor:
+    """The co-link statistics without weights: a node moves as much as there are others that read the same."""
+    sums = co_link_sums(data, level)
+    labels = data.target.labels[data.target.train].cpu().numpy()
+    known = labels[:, None] == np.arange(data.classes)
+    readers = (data.adjacency[data.target.train].matrix > 0).astype(np.float64).T @ known
+    pairs = readers.T @ readers
+    # Each pair of two readers of a class is there twice, and each reader with itself.
+    pairs[np.diag_indices(data.classes)] = (np.diag(pairs) - readers.sum(0)) / 2
+    upper = pairs[np.triu_indices(data.classes)]
     return torch.cat([torch.from_numpy(upper), sums[len(upper) :]])
 
 

@@ -228,13 +228,10 @@ class _OnBranch(DelegatingLedger):
         if name != self.plan.shared[-1].name:
             return got
         sums = torch.zeros_like(got)
-        if self.plan[name].role == "expectation":
-            # The order of `expectation.right_counts`: features alone, balanced (each with half and with all of the
-            # budget of features), and the graph.
-            places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
-            sums[places] = 1e6 * self.plan.facts.train_nodes  # beyond any doubt
-        elif self._branch == "graph":
-            sums += 1e6 * self.plan.facts.train_nodes
+        # The order of `expectation.right_counts`: features alone, balanced (each with half and with all of the budget
+        # of features), and the graph.
+        places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
+        sums[places] = 1e6 * self.plan.facts.train_nodes  # beyond any doubt
         return sums
 
 

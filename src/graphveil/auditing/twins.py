@@ -221,6 +221,16 @@ _EVERY = (
         replaces=(("_link_sums", staticmethod(mistakes.every_link_counts_one)),),
     ),
     Twin(
+        "unweighted-co-links",
+        "every two nodes that link to the same node count 1 in the co-link statistics, however many these are",
+        "arithmetic",
+        _NEIGHBOR,
+        4.0,
+        method="auto",
+        options=(),
+        replaces=(("_co_link_sums", staticmethod(mistakes.every_co_link_counts_one)),),
+    ),
+    Twin(
         "shared-simulation",
         "neighbourhoods are simulated class by class, so that one label changes the random numbers of other nodes",
         "arithmetic",

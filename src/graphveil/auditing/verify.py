@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -239,15 +239,18 @@ def _listed(plan: Plan) -> str:
 def _possible(certificate: Certificate) -> Iterator[Plan]:
     """The plans that the method may have had. What was spent is a little less than what was asked for."""
     spent = min(certificate.epsilon, _LARGE) if certificate.epsilon > 0 else 1.0
-    for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
-        yield make_plan(
-            certificate.method,
-            certificate.level,
-            certificate.facts,
-            epsilon=epsilon,
-            delta=certificate.delta,
-            settings=_settings(certificate),
-        )
+    settings = _settings(certificate)
+    # A release names its table; whether it was asked for or chosen by "auto" shows in the other mechanisms.
+    for table in dict.fromkeys((settings.table, "auto")):
+        for epsilon in (None,) if isinstance(certificate.level, Public) else (spent, 1.01 * spent):
+            yield make_plan(
+                certificate.method,
+                certificate.level,
+                certificate.facts,
+                epsilon=epsilon,
+                delta=certificate.delta,
+                settings=replace(settings, table=table),
+            )
 
 
 def _settings(certificate: Certificate) -> Settings:
@@ -255,14 +258,12 @@ def _settings(certificate: Certificate) -> Settings:
     listed = certificate.plan().all_mechanisms
     trainings = [m for m in listed if isinstance(m, ClippedTraining)]
     trained = next(iter(trainings), None)
-    # The default clips its classifier of features at a part of `clip`, and a head at all of it.
-    clipped = next((m for m in trainings if m.role == "head"), trained)
     releases = [m for m in listed if isinstance(m, GaussianRelease)]
     released = next((m for m in releases if m.role == "release"), None)
     summed = next((m for m in releases if m.role == "aggregation"), None)
     return Settings(
         steps=trained.steps if trained else None,
-        clip=clipped.clip if clipped else 1.0,
+        clip=trained.clip if trained else 1.0,
         hops=summed.uses if summed else 2,
         layers=summed.uses if summed else 1,
         max_degree=summed.degree_bound if summed else None,

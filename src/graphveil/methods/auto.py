@@ -1,4 +1,4 @@
-"""The default: statistics first, then what they say is worth its budget."""
+"""DPDGC and the default: statistics first, then what they say is worth its budget."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from graphveil.execution.ledger import planned_training
 from graphveil.execution.rowwise import Linear
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.methods import auto_plan, defaults
-from graphveil.methods.choice import co_reader_margins, co_readers_pay
-from graphveil.methods.dpdgc import DPDGC, TwoStage
+from graphveil.methods.dpdgc import DecoupledConvolution
 from graphveil.methods.expectation import (
     GraphBranch,
     chosen_branch,
@@ -33,54 +32,54 @@ from graphveil.methods.linear_features import (
     training_mu,
     without_own_influence,
 )
-from graphveil.methods.link_statistics import LinkStatistics, link_sums
+from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.neighbor_likelihood import log_likelihoods
-from graphveil.methods.networks import Fusion
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import shrunk_rows
 from graphveil.methods.training import all_logits, train_privately
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
-_CO_READERS = "training nodes that link to the same node say"
+# What the certificate says where statistics would have too much noise.
+_LINKS_COUNTED = "The graph was used: how many links a node has. Where they lead would be lost in noise at this level."
 
 
 @dataclass(eq=False)
-class Auto(DPDGC):
-    """The default: it learns how the graph is linked, then divides its budget by what can be expected of it.
+class DPDGC(DecoupledConvolution):
+    """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
-    Where attributes are private and the graph is undirected, three things are paid for first: how training nodes of
-    each class are linked, a first linear classifier of features, and how many training nodes would come out right in
-    each of three branches. The rest of the budget follows from that: more training of features alone ("features"),
+    With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
+    of it. Where attributes are private, three things are paid for first: how training nodes of each class are linked, a
+    first linear classifier of features, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs it is more training of features alone ("features"),
     features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
-    there is one choice, between DPDGC's tables and features alone. With public attributes this is DPDGC with its
-    default table.
+    the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level
+    features are joined with the number of a node's links. With public attributes a table is taken by the level.
 
-    Formal guarantee: all branches are planned, and each is accounted at its part of delta (docs/theory.md, section
-    4.5).
+    With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
+    W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
+    norm `row_norm` after every step and at the release, and the bias is added after the noise. The other tables need no
+    training on the graph. They come with a head of few parameters that combines what X and Z say.
+
+    Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity, and
+    clipped training of the head with group 1 (free at edge level, where Z is private in all rows). All branches are
+    planned, and each is accounted at its part of delta (docs/theory.md, section 4.5).
 
     >>> from graphveil.graph import csbm
     >>> from graphveil.privacy.levels import KNeighbor
-    >>> model = Auto(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
+    >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
     >>> model.certificate_.followed, model.graph_used_, model.certificate_.epsilon <= 8.0
     ('features', False, True)
-
-    Parameters are those of DPDGC; `table` must stay "auto".
     """
 
-    method: ClassVar[str] = "auto"
-    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
-    chooses_table: ClassVar[bool] = False
-    # The two sums that the statistics are; an audit puts broken ones in their place.
+    method: ClassVar[str] = "dpdgc"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend_dpdgc)
+    # The sums that the statistics are; an audit puts broken ones in their place.
     _link_sums = staticmethod(link_sums)
+    _co_link_sums = staticmethod(co_link_sums)
     _right_counts = staticmethod(right_counts)
-
-    def _settings(self) -> Settings:
-        if self.table != "auto":
-            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
-        return super()._settings()
 
     def degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
@@ -90,28 +89,18 @@ class Auto(DPDGC):
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if _statistics_first(ledger.plan):
             return self._fit_by_statistics(data, ledger)
-        if not ledger.plan.branches:
-            if ledger.plan.with_role("release"):
-                return super()._fit_with_table(data, ledger)
-            self._learnt = ("The graph was not used, because its noise would be too large at this level and epsilon.",)
-            return self._finish_without_tables(data, self._opinions(data, ledger)[0])
-        features, opinions = self._opinions(data, ledger)
-        if co_readers_pay(ledger.release("choice", co_reader_margins(data, opinions)), ledger.plan):
-            ledger.follow("graph")
-            self._learnt = (f"The graph was used: {_CO_READERS} something about each other's class.",)
-            return self._fuse(data, ledger, features, opinions)
-        ledger.follow("features")
-        self._learnt = (f"The graph was not used, because {_CO_READERS} too little about each other's class.",)
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return features(data.features_of(rows))
-
-        self._train(features, logits, data, ledger, "more features")
-        return self._finish_without_tables(data, features)
+        if auto_plan.FEATURES_AT_ONCE not in ledger.plan.names:
+            return super()._fit_with_table(data, ledger)
+        self._learnt = (_LINKS_COUNTED,)
+        names = [auto_plan.FEATURES_AT_ONCE]
+        features = added_up([self._linear(data, ledger, names[0])], ledger.plan, names, data.features)
+        return self._join_tables(data, ledger, features, names)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         plan, train, labels = ledger.plan, data.target.train, data.target.labels
-        links = LinkStatistics.of(ledger.release("statistics", self._link_sums(data, plan.level)), plan)
+        directed = plan.facts.directed
+        sums = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
+        links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", sums), plan)
         names = list(auto_plan.FIRST_FEATURES)
         models = [self._linear(data, ledger, name) for name in names]
 
@@ -121,9 +110,13 @@ class Auto(DPDGC):
             logits = model(data.features_of(train)).detach()
             return self._without_own_influence(data, plan, logits, chosen).cpu()
 
-        branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
+        if directed:
+            branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
+        else:
+            branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
+        known = labels[train].cpu().numpy()
         half, whole, place = [judged([0]), judged([1])], judged([0, 1]), data.target.first
-        right = self._right_counts(labels[train].cpu().numpy(), half, whole, branches, first=place)
+        right = self._right_counts(known, half, whole, branches, links.priors, first=place)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
@@ -133,6 +126,8 @@ class Auto(DPDGC):
         features = added_up(models, ledger.plan, names, data.features)
         if followed == "features":
             return self._finish_alone(data, features)
+        if directed:
+            return self._join_tables(data, ledger, features, names)
         facts = ledger.plan.facts
         unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
         accuracy = min(1.0, expected.features[followed] / 100)
@@ -150,6 +145,18 @@ class Auto(DPDGC):
 
     def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> LinearClassifier:
         return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
+
+    def _join_tables(
+        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str]
+    ) -> torch.Tensor:
+        """DPDGC's tables beside features that were trained by these mechanisms."""
+        train = data.target.train
+        with torch.no_grad():
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+            logits[train] = self._without_own_influence(data, ledger.plan, logits[train], names)
+        self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
+        with torch.no_grad():
+            return self._head(data.features, self._released)
 
     def _join_neighbors(
         self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str], branch: GraphBranch
@@ -196,42 +203,55 @@ class Auto(DPDGC):
         with torch.no_grad():
             return self._head(data.features, nothing)
 
-    def _finish_without_tables(self, data: Inputs, features: nn.Module) -> torch.Tensor:
-        """Fusion with a Z of no columns."""
-        nothing = torch.zeros(data.nodes, 0, device=self.device)
-        self._table = self._released = nothing
-        self._head = TwoStage(features, Fusion(data.classes, 0).to(self.device))
-        with torch.no_grad():
-            return self._head(data.features, nothing)
-
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        if not _statistics_first(plan):
+        if not _in_closed_form(plan):
             return super().covered_parts(plan, like)
-        classes = plan.facts.classes
-        head = NeighborHead(LinearClassifier(like, classes), None, plan)
+        head = NeighborHead(LinearClassifier(like, plan.facts.classes), None, plan)
         return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
+    def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
+        if _statistics_first(plan) or auto_plan.FEATURES_AT_ONCE in plan.names:
+            return LinearClassifier(like, plan.facts.classes)
+        return super()._features_of(plan, like)
+
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
-        if not _statistics_first(plan):
+        if not _in_closed_form(plan):
             return super().owner_parts(plan)
         return {"released": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
     def _read_width(self, plan: Plan) -> int:
-        if not _statistics_first(plan):
+        if not _in_closed_form(plan):
             return super()._read_width(plan)
         return plan.facts.classes if plan.with_role("release") else 0
 
     def reads_relations(self, plan: Plan) -> bool:
-        return not _statistics_first(plan) and super().reads_relations(plan)
+        undirected = _statistics_first(plan) and not plan.facts.directed
+        return not undirected and super().reads_relations(plan)
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
-        return summed if _statistics_first(self._ledger.plan) else super()._finish_new(summed)
+        return summed if _in_closed_form(self._ledger.plan) else super()._finish_new(summed)
 
     def _parts(self, plan: Plan) -> str:
-        if _statistics_first(plan):
+        if _in_closed_form(plan):
             return "labels" if plan.with_role("release") else ""
-        without_graph = plan.with_role("features") and not plan.with_role("release")
-        return "" if without_graph else super()._parts(plan)
+        return super()._parts(plan)
+
+
+@dataclass(eq=False)
+class Auto(DPDGC):
+    """The default of the command line: DPDGC with `table="auto"`, under its own name.
+
+    Formal guarantee: that of DPDGC.
+    """
+
+    method: ClassVar[str] = "auto"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
+    chooses_table: ClassVar[bool] = False
+
+    def _settings(self) -> Settings:
+        if self.table != "auto":
+            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
+        return super()._settings()
 
 
 class NeighborHead(nn.Module):
@@ -284,6 +304,11 @@ class NeighborHead(nn.Module):
 
 def _statistics_first(plan: Plan) -> bool:
     return any(mechanism.role == "expectation" for mechanism in plan.shared)
+
+
+def _in_closed_form(plan: Plan) -> bool:
+    """Whether the branch that is followed has a `NeighborHead`: all but the tables of a directed graph."""
+    return _statistics_first(plan) and not (plan.facts.directed and plan.with_role("release"))
 
 
 def _everybody_responds(plan: Plan) -> bool:

@@ -1,4 +1,4 @@
-"""What the default spends: statistics first, then one of three branches that follow from them."""
+"""What DPDGC and the default spend: statistics first, then one of the branches that follow from them."""
 
 from __future__ import annotations
 
@@ -13,56 +13,47 @@ from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianReleas
 from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
-EXPECTATIONS = 5
+EXPECTATIONS = 7
 # What the features' classifier is trained by before a branch is chosen.
 FIRST_FEATURES = ("features 1", "features 2")
+# The name of its only training, where nothing is chosen.
+FEATURES_AT_ONCE = "linear features"
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """The default.
+    """The default: DPDGC with the table "auto".
 
-    Where attributes are public, or batches are sampled, it is DPDGC with the table of its level. On directed graphs
-    there is one choice, between DPDGC's tables and more training of features. Elsewhere statistics decide.
+    Where attributes are public or batches are sampled, nothing is asked first. On directed graphs at node level it is
+    features and the number of a node's links. Elsewhere statistics decide.
     """
     settings = replace(settings, table="auto")
     if not protects_attributes(level) or settings.batch_size is not None:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
     assert isinstance(level, KNeighbor | Node)
-    if facts.directed:
+    if not facts.directed:
+        return _statistics_first(level, facts, settings, epsilon)
+    if isinstance(level, KNeighbor):
         return _directed(level, facts, settings, epsilon)
-    return _statistics_first(level, facts, settings, epsilon)
+    return _degrees_alone(level, facts, settings, epsilon)
+
+
+def spend_dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """DPDGC: the default where its table is "auto"; with a given table nothing is asked first."""
+    spend_it = spend if settings.table == "auto" else dpdgc_plan.spend
+    return spend_it(level, facts, settings, epsilon)
 
 
 def _statistics_first(
     level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None
 ) -> Spending:
-    first = tuple(_linear(name, level, facts, settings) for name in FIRST_FEATURES)
-    statistics = GaussianRelease(
-        "statistics",
-        ByKind(sensitivity.link_statistics(level, facts.train_nodes), 0),
-        1.0,
-        "docs/theory.md section 5.5 (how training nodes are linked)",
-        role="statistics",
-        own_rows=True,
-    )
-    expectation = GaussianRelease(
-        "expectation",
-        ByKind(sensitivity.own_row_counts(EXPECTATIONS), 0),
-        1.0,
-        "docs/theory.md section 5.6 (sums over own rows)",
-        role="expectation",
-        own_rows=True,
-    )
-    more = _linear("more features", level, facts, settings)
+    """On undirected graphs."""
+    moved = ByKind(sensitivity.link_statistics(level, facts.train_nodes), 0)
+    proof = "docs/theory.md section 5.5 (how training nodes are linked)"
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
-    beside = _linear("balanced features", level, facts, settings)
-    spent = defaults.STATISTICS_SHARE + 2 * defaults.FIRST_FEATURES_SHARE + defaults.EXPECTATION_SHARE
+    more, beside = (_linear(name, level, facts, settings) for name in ("more features", "balanced features"))
     shares = {
-        "statistics": defaults.STATISTICS_SHARE,
-        **dict.fromkeys(FIRST_FEATURES, defaults.FIRST_FEATURES_SHARE),
-        "expectation": defaults.EXPECTATION_SHARE,
-        "more features": 1 - spent,
+        **_first_shares(defaults.STATISTICS_SHARE),
         "balanced features": defaults.BALANCED_FEATURES,
         "balanced release": defaults.BALANCED_RELEASE,
         "balanced head": defaults.HEAD_SHARE,
@@ -72,11 +63,67 @@ def _statistics_first(
     if balanced[1].sensitivity.worst == 0:
         del shares["balanced release"], shares["graph release"]
     return Spending(
-        (statistics, *first, expectation),
+        _first(moved, proof, EXPECTATIONS, level, facts, settings),
         shares,
         (Branch("features", (more,)), Branch("balanced", (beside, *balanced)), Branch("graph", graph)),
         degree_bound=level.max_degree if isinstance(level, Node) else None,
     )
+
+
+def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """On directed graphs: more features, or DPDGC's tables beside them."""
+    moved = ByKind(
+        *(
+            sensitivity.co_link_statistics(level, facts.nodes, facts.train_nodes, in_training=inside)
+            for inside in (True, False)
+        )
+    )
+    proof = "docs/theory.md section 5.7 (how training nodes are linked with the same nodes)"
+    with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
+    _, *tables = with_tables.shared
+    more, beside = (_linear(name, level, facts, settings) for name in ("more features", "balanced features"))
+    shares = {**_first_shares(defaults.CO_LINKS_SHARE), **defaults.DIRECTED_SHARES}
+    return replace(
+        with_tables,
+        shared=_first(moved, proof, EXPECTATIONS - 1, level, facts, settings),
+        shares={name: share for name, share in shares.items() if name != "release" or name in with_tables.shares},
+        branches=(Branch("features", (more,)), Branch("balanced", (beside, *tables))),
+    )
+
+
+def _degrees_alone(level: Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
+    """On directed graphs at node level, where nothing but the number of a node's links stands out from the noise."""
+    with_table = dpdgc_plan.spend(level, facts, settings, epsilon)
+    _, *rest = with_table.shared
+    features = _linear(FEATURES_AT_ONCE, level, facts, settings)
+    return replace(with_table, shared=(features, *rest), shares=defaults.DEGREES_SHARES)
+
+
+def _first(
+    moved: ByKind, proof: str, expectations: int, level: Level, facts: PublicFacts, settings: Settings
+) -> tuple[Mechanism, ...]:
+    """What is paid for before a branch is chosen: statistics that move so far, features, counts of what comes out
+    right."""
+    statistics = GaussianRelease("statistics", moved, 1.0, proof, role="statistics", own_rows=True)
+    expectation = GaussianRelease(
+        "expectation",
+        ByKind(sensitivity.own_row_counts(expectations), 0),
+        1.0,
+        "docs/theory.md section 5.6 (sums over own rows)",
+        role="expectation",
+        own_rows=True,
+    )
+    return statistics, *(_linear(name, level, facts, settings) for name in FIRST_FEATURES), expectation
+
+
+def _first_shares(statistics: float) -> dict[str, float]:
+    """Their shares, and that of more features, which get the rest."""
+    shares = {
+        "statistics": statistics,
+        **dict.fromkeys(FIRST_FEATURES, defaults.FIRST_FEATURES_SHARE),
+        "expectation": defaults.EXPECTATION_SHARE,
+    }
+    return {**shares, "more features": 1 - sum(shares.values())}
 
 
 def _graph_branch(
@@ -101,33 +148,4 @@ def _graph_branch(
 def _linear(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
     """A training of the linear classifier of features."""
     steps = min(defaults.LINEAR_STEPS, settings.steps or defaults.LINEAR_STEPS)
-    training = own_training(name, "features", level, facts, settings)
-    return replace(training, steps=steps, clip=settings.clip * defaults.LINEAR_CLIP)
-
-
-def _directed(level: KNeighbor | Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """On directed graphs: DPDGC with a choice, after its features are trained, between its tables and more training.
-
-    Features get the whole budget at once at node level and up to a small epsilon, where tables have too much noise.
-    """
-    if isinstance(level, Node) or (epsilon is not None and epsilon <= defaults.DIRECTED_LEAST_EPSILON):
-        features = own_training("features", "features", level, facts, settings)
-        return Spending((features,), {"features": 1.0})
-    with_graph = dpdgc_plan.spend(level, facts, settings, epsilon)
-    first, *rest = with_graph.shared
-    more = own_training("more features", "features", level, facts, settings)
-    assert isinstance(first, ClippedTraining)
-    if facts.train_nodes >= defaults.MANY_TRAIN_NODES:
-        first = replace(first, steps=min(defaults.STEPS_BEFORE_CHOICE, first.steps))
-    moved = ByKind(
-        sensitivity.co_reader_margins(level, facts.train_nodes),
-        sensitivity.co_reader_margins(level, facts.train_nodes, in_training=False),
-    )
-    source = "docs/theory.md section 5.7 (does a directed graph pay)"
-    choice = GaussianRelease("choice", moved, 1.0, source, role="statistics", own_rows=True)
-    return replace(
-        with_graph,
-        shared=(first, choice),
-        shares={**with_graph.shares, "choice": defaults.CHOICE_SHARE},
-        branches=(Branch("graph", tuple(rest)), Branch("features", (more,))),
-    )
+    return replace(own_training(name, "features", level, facts, settings), steps=steps)

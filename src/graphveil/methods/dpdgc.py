@@ -1,4 +1,4 @@
-"""DPDGC: a private table W of node embeddings, Z = A W + b + noise, and a head on [X | Z]."""
+"""Decoupled convolutions with a given table: a private W of node embeddings, Z = A W + b + noise, and a head."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphveil.methods.networks import (
     log_probabilities,
     normalize_rows,
 )
-from graphveil.methods.spending import Settings, Spend
+from graphveil.methods.spending import Settings
 from graphveil.methods.tables import Tables, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
@@ -34,8 +34,8 @@ from graphveil.privacy.plan import Plan
 
 
 @dataclass(eq=False)
-class DPDGC(NodeClassifier):
-    """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
+class DecoupledConvolution(NodeClassifier):
+    """A private table W, Z = A W with noise, and a classifier that reads X and Z. `DPDGC` derives from it.
 
     Node i reads the targets of its edges: Z_i is the sum of their rows of W, plus noise. With table "trained" this is
     the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have norm `row_norm` after every
@@ -44,13 +44,6 @@ class DPDGC(NodeClassifier):
 
     Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity, and
     clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
-
-    >>> from graphveil.graph import csbm
-    >>> from graphveil.privacy.levels import KNeighbor
-    >>> graph = csbm(0.5, n=300, f=8, seed=0)
-    >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(graph)
-    >>> model.certificate_.epsilon <= 8.0
-    True
 
     Args:
         row_norm: The largest norm of a row of W. Sensitivity and signal grow with it alike.
@@ -71,9 +64,7 @@ class DPDGC(NodeClassifier):
     tau: float | None = None
     folds: int = 3
 
-    method: ClassVar[str] = "dpdgc"
     joins: ClassVar[Role | None] = "release"
-    spend: ClassVar[Spend] = staticmethod(dpdgc_plan.spend)
     needs_features: ClassVar[bool] = False
     chooses_table: ClassVar[bool] = True
     divides: ClassVar[bool] = True
@@ -194,14 +185,16 @@ class DPDGC(NodeClassifier):
         if self._parts(plan) == "trained":
             bias = torch.empty(self.hidden)
             return {"head": self._linkx(like, classes), "bias": bias, **self._tables(plan, public=True)}
-        opinion: torch.nn.Module
-        if "features" in plan.names:
-            opinion = self._opinion(like, classes)
-        else:
-            committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
-            opinion = WithoutVotes(committee, Fusion(classes, classes))
-        head = TwoStage(opinion, self._fusion(plan, self._read_width(plan)))
+        head = TwoStage(self._features_of(plan, like), self._fusion(plan, self._read_width(plan)))
         return {"head": head, **self._tables(plan, public=True)}
+
+    def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
+        """The classifier of features of this plan, before it is trained."""
+        classes = plan.facts.classes
+        if "features" in plan.names:
+            return self._opinion(like, classes)
+        committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
+        return WithoutVotes(committee, Fusion(classes, classes))
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         released = torch.empty(plan.facts.nodes, self._read_width(plan))

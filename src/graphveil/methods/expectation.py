@@ -18,13 +18,16 @@ from scipy.special import gammaincinv, ndtri, pdtrik
 from graphveil.methods import defaults
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.methods.neighbor_likelihood import log_likelihoods
+from graphveil.methods.tables import row_norms
 from graphveil.privacy.accounting import RandomizedResponse
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
 from graphveil.privacy.plan import Branch, Plan
 
-_BRANCHES = ("features", "balanced", "graph")
 # Nodes whose neighbourhoods are simulated at a time.
 _ROWS_AT_ONCE = 2**13
+# Of a simulated table.
+_DRAWS = 400
 
 
 @dataclass(frozen=True)
@@ -62,6 +65,38 @@ class GraphBranch:
         neighbors = links.compatibility @ (np.eye(classes) + unlabelled * guesses) @ answers
         return cls(links.degree * neighbors, count_noise(release, classes), links.spread)
 
+    @classmethod
+    def of_co_readers(cls, branch: Branch, links: LinkStatistics, facts: PublicFacts) -> GraphBranch:
+        """The same on a directed graph: a node adds up what table "neighbors" says of each node that it reads.
+
+        Rows of that table are simulated: how many training nodes read such a node follows from how many nodes each
+        reads, their classes are those of co-readers. Rows of norm 1 stand for one neighbour each.
+
+        Args:
+            branch: Its part of the plan.
+            links: What was released about co-links.
+            facts: How many nodes there are.
+        """
+        releases = {m.name: m for m in branch.mechanisms if isinstance(m, GaussianRelease)}
+        table, release = releases["neighbors"], releases["release"]
+        classes, rng = len(links.priors), np.random.default_rng(0)
+        weight = min(1.0, (table.tau or 1.0) / math.sqrt(max(1.0, links.degree)))
+        # A node with many readers is the more often read: that adds the squared spread to the mean of the logarithm.
+        spread = defaults.READERS_SPREAD
+        readers = np.exp(spread * rng.standard_normal(_DRAWS) + spread**2 / 2)
+        readers *= links.degree * facts.train_nodes / facts.nodes
+        # The same draws for all classes: what differs between their rows is what the statistics say.
+        numbers, noise = rng.random((_DRAWS, classes)), table.noise * rng.standard_normal((_DRAWS, classes))
+        rows = []
+        for shares in links.compatibility:
+            counts = weight * _poisson(numbers, readers[:, None] * shares) + noise
+            unusual = counts - counts.sum(1, keepdims=True) * links.priors
+            lengths = np.linalg.norm(unusual, axis=1, keepdims=True) + table.noise * math.sqrt(classes) + 1e-12
+            rows.append((unusual / lengths).mean(0))
+        expected = links.degree * np.maximum(0.0, 1 / classes + np.array(rows))
+        norm = release.row_norm * row_norms(release.table.split("+"))[0]
+        return cls(expected, release.noise / norm, links.spread)
+
 
 def count_noise(release: GaussianRelease, classes: int) -> float:
     """The noise of a centred count, where rows of W are centred one-hot labels scaled to the release's row norm."""
@@ -89,9 +124,13 @@ def simulated_counts(labels: np.ndarray, branch: GraphBranch, rng: np.random.Gen
     amounts = gammaincinv(defaults.CONCENTRATION * shares[labels] + 1e-3, mixtures) + 1e-12
     mixture = amounts / amounts.sum(1, keepdims=True)
     means = np.exp(spread * degrees - spread**2 / 2)[:, None] * totals[labels] * mixture
-    counts = np.maximum(0, np.ceil(np.nan_to_num(pdtrik(numbers, np.maximum(means, 1e-9)))))
-    noisy = counts + branch.noise * noise
+    noisy = _poisson(numbers, means) + branch.noise * noise
     return torch.from_numpy(noisy - noisy.mean(1, keepdims=True))
+
+
+def _poisson(numbers: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Poisson variables from uniform ones, one from each."""
+    return np.maximum(0, np.ceil(np.nan_to_num(pdtrik(numbers, np.maximum(means, 1e-9)))))
 
 
 def right_counts(
@@ -99,6 +138,7 @@ def right_counts(
     half: Sequence[torch.Tensor],
     whole: torch.Tensor,
     branches: Mapping[str, GraphBranch],
+    priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
     first: int = 0,
 ) -> torch.Tensor:
@@ -107,8 +147,9 @@ def right_counts(
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
     Features alone by the mean of the `half` trainings and by the `whole` of both; then the same in the balanced branch;
-    then the branch of the graph with the whole. The simulation's randomness is public. It belongs to a node's place
-    among all training nodes, of which these are from `first` on: the sums of several processes add up to that of one.
+    then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all
+    classes count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's place among
+    all training nodes, of which these are from `first` on: the sums of several processes add up to that of one.
     """
     truth = torch.from_numpy(labels)
 
@@ -120,26 +161,49 @@ def right_counts(
         scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise, branch.spread)
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
+    alike = _counting_alike(truth, priors)
     votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
+    last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
     for number, (name, branch) in enumerate(branches.items()):
         stream = np.random.PCG64(number)
         stream.advance(first * draws_of_a_node(len(branch.expected)))
         rng = np.random.Generator(stream)
         blocks = [labels[low : low + _ROWS_AT_ONCE] for low in range(0, max(1, len(labels)), _ROWS_AT_ONCE)]
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
+        both = joined(whole, counts, branch)
         if name == "balanced":
             votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))
-        votes.append(right(joined(whole, counts, branch)))
-    # Halves of ones: exact in float64.
-    return torch.stack(votes).sum(1)
+            last.append(alike(both))
+        votes.append(right(both))
+    # Multiples of 2^-20 up to 1: exact in float64.
+    return torch.stack([*votes, *last]).sum(1)
+
+
+def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Votes in which all classes count alike, as in balanced accuracy.
+
+    Scores lose what they owe to the shares of classes, and a right answer counts by how rare its class is: 1 for the
+    rarest one. Where nearly all nodes are of one class, accuracy hardly tells a good model from a bad one; this does.
+    """
+    shares = torch.from_numpy(np.maximum(priors, 1e-6))
+    weights = (shares.min() / shares * 2**20).floor() / 2**20
+
+    def votes(scores: torch.Tensor) -> torch.Tensor:
+        return ((scores - shares.log()).argmax(1) == truth) * weights[truth.clamp_min(0)]
+
+    return votes
 
 
 @dataclass(frozen=True)
 class Expected:
-    """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone."""
+    """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
+
+    `alike` has balanced accuracies (all classes count alike) of first features alone and of the balanced branch.
+    """
 
     joined: Mapping[str, float]
     features: Mapping[str, float]
+    alike: tuple[float, float]
 
 
 def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
@@ -147,10 +211,11 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 
     Formal guarantee: post-processing.
 
-    Features alone need less to be chosen: reading the graph costs budget for certain. Accuracies at more budget for
-    features follow a curve that saturates (`accuracy_at`).
+    Features alone need less to be chosen: reading the graph costs budget for certain. Where accuracies are too close
+    to tell, balanced accuracies decide. Accuracies at more budget for features follow a curve that saturates
+    (`accuracy_at`).
     """
-    half_alone, alone, half_balanced, balanced, graph = (released.double() / plan.facts.train_nodes).tolist()
+    half_alone, alone, half_balanced, balanced, *more = (released.double() / plan.facts.train_nodes).tolist()
     chance = float(links.priors.max())
     first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
 
@@ -158,16 +223,31 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
         return (first + later) / first
 
-    features = {name: 100 * accuracy_at(half_alone, alone, budget(name), chance) for name in _BRANCHES}
+    names = [branch.name for branch in plan.branches]
+    features = {name: 100 * accuracy_at(half_alone, alone, budget(name), chance) for name in names}
     joined = {
         "features": max(100 * chance, features["features"]),
         "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
-        "graph": 100 * graph,
     }
+    *graph, alike_alone, alike_balanced = more
+    if graph:  # undirected graphs have this branch
+        joined["graph"] = 100 * graph[0]
+    else:
+        # What co-readers add at first, of what better features leave wrong: there is less noise in it.
+        left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
+        joined["balanced"] = features["balanced"] + 100 * (balanced - alone) * min(1.0, left)
+    if links.tells_nothing:  # then a branch that reads the graph is ahead by chance
+        joined = {name: min(value, joined["features"]) for name, value in joined.items()}
+        alike_balanced = min(alike_balanced, alike_alone)
+    rarest = float(links.priors.min()) * len(links.priors)
+    expected = Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
     doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
-    with_graph = "graph" if joined["graph"] > joined["balanced"] + defaults.AHEAD_POINTS else "balanced"
-    worth_it = joined[with_graph] > joined["features"] + defaults.WORTH_IT_POINTS + doubt
-    return with_graph if worth_it else "features", Expected(joined, features)
+    with_graph = "graph" if joined.get("graph", 0.0) > joined["balanced"] + defaults.AHEAD_POINTS else "balanced"
+    ahead = joined[with_graph] - joined["features"]
+    if abs(ahead) > defaults.WORTH_IT_POINTS:
+        return with_graph if ahead > defaults.WORTH_IT_POINTS + doubt else "features", expected
+    alike_ahead = expected.alike[1] - expected.alike[0]
+    return "balanced" if alike_ahead > defaults.ALIKE_POINTS + doubt / rarest else "features", expected
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:
@@ -180,8 +260,14 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph."
         )
-    with_it = shown[followed]
-    return f"The graph was used: about {with_it:.0f} % right were expected with it, {alone:.0f} % with features alone."
+    if expected.joined[followed] - expected.joined["features"] > defaults.WORTH_IT_POINTS:
+        right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
+        return f"The graph was used: {right}"
+    without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
+    return (
+        f"The graph was used: a balanced accuracy of about {with_it:.0f} % was expected with it, {without:.0f} % with "
+        "features alone."
+    )
 
 
 def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:

@@ -1,4 +1,7 @@
-"""How training nodes are linked: a small paid release, and what follows from it (docs/theory.md, section 5.5)."""
+"""How training nodes are linked: a small paid release, and what follows from it (docs/theory.md, section 5.5).
+
+On directed graphs: how training nodes are linked with the same nodes (section 5.7).
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,56 @@ def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     return torch.from_numpy(np.concatenate([matrix * step, pair_unit * pairs, class_unit * classes]))
 
 
+def co_link_sums(data: Inputs, level: Level) -> torch.Tensor:
+    """The sums that are released on a directed graph, over pairs of training nodes that read the same node.
+
+    As `link_sums`: first a matrix, then the number of entries of training rows, then the numbers of each class. A pair
+    (i, j) that reads t counts 1 / (max(d_i, d_j, bound) max(m_t, bound)) in the matrix, with d the number of nodes that
+    a node reads, m_t the number of training nodes that read t, and k as the bound. Weights of links do not matter.
+
+    A training node that was emptied has no label: what it reads counts in d, m and the number of entries, not in the
+    matrix.
+    """
+    train, step = data.target.train, count_step(data.target.count)
+    labels = data.target.labels[train].cpu().numpy()
+    degrees = data.adjacency.entries_in(train)
+    # All readers of a node are at hand where the node is: a process counts the pairs that read its own nodes.
+    readers, targets = data.adjacency.entries_with(train, np.stack([labels, degrees], axis=1))
+    sums = _co_link_matrix(readers, targets, data.classes, max(1, _bound(level)), data.target.count)
+    of_classes = np.bincount(labels[labels >= 0], minlength=data.classes)
+    counted = torch.from_numpy(np.concatenate([sums, degrees.sum(keepdims=True), of_classes]))
+    matrix, entries, classes = np.split(data.target.total(counted).numpy(), [len(sums), len(sums) + 1])
+    entry_unit, class_unit = link_statistics_units(_with_bound(level))
+    return torch.from_numpy(np.concatenate([matrix * step, entry_unit * entries, class_unit * classes])).double()
+
+
+def _co_link_matrix(readers: np.ndarray, targets: np.ndarray, classes: int, bound: int, train_nodes: int) -> np.ndarray:
+    """The upper triangle in steps of `lattice.count_step`, added in int64.
+
+    The readers of each node are sorted by degree: then a pair counts by the degree of the later one, and a reader adds
+    its weight times the number of readers of each class before it. `readers` has the label and the degree of the reader
+    of each entry, `targets` what is read.
+    """
+    company = np.bincount(targets, minlength=1)
+    labelled = readers[:, 0] >= 0
+    readers, targets = readers[labelled], targets[labelled]
+    order = np.lexsort((readers[:, 1], targets))
+    readers, targets = readers[order], targets[order]
+    weights = _co_link_weights(readers[:, 1], company[targets], bound, train_nodes)
+    first = np.searchsorted(targets, targets)
+    own = readers[:, 0]
+    sums = np.zeros((classes, classes), dtype=np.int64)
+    for label in range(classes):
+        up_to = np.concatenate([[0], np.cumsum(own == label)])
+        np.add.at(sums[:, label], own, weights * (up_to[:-1] - up_to[first]))
+    return (sums + np.tril(sums, -1).T)[np.triu_indices(classes)]
+
+
+def _co_link_weights(degrees: np.ndarray, company: np.ndarray, bound: int, train_nodes: int) -> np.ndarray:
+    """Of the pairs of a node of this degree with readers of smaller ones, in whole steps, rounded down."""
+    return round(1 / count_step(train_nodes)) // (np.maximum(degrees, bound) * np.maximum(company, bound))
+
+
 @dataclass(frozen=True)
 class LinkStatistics:
     """What the release says about the graph.
@@ -88,8 +141,7 @@ class LinkStatistics:
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
-        within = float(self.priors @ np.diag(self.compatibility))
-        ratio = within / max(1e-9, float((self.priors**2).sum()))
+        ratio = self._own_class_ratio()
         if ratio >= 1.1:
             like = f"nodes link to their own class {ratio:.1f} times as often as chance would"
         elif ratio <= 0.9:
@@ -99,6 +151,43 @@ class LinkStatistics:
         if plan.facts.weighted:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether all classes are linked alike, as far as the noise lets one see."""
+        return float(np.ptp(self.compatibility, axis=0).max()) < 0.01
+
+    def _own_class_ratio(self) -> float:
+        """How often partners are of the same class, as a multiple of what chance would give."""
+        within = float(self.priors @ np.diag(self.compatibility))
+        return within / max(1e-9, float((self.priors**2).sum()))
+
+
+class CoLinkStatistics(LinkStatistics):
+    """What the release says about a directed graph.
+
+    `degree` is how many nodes a training node reads. Row c of `compatibility` are the classes of the training nodes
+    that read the same as a node of class c. How degrees vary is not measured.
+    """
+
+    @classmethod
+    def of(cls, released: torch.Tensor, plan: Plan) -> CoLinkStatistics:
+        """Read what was released. Formal guarantee: post-processing."""
+        pairs = LinkStatistics.of(released, plan)  # an entry counts once, a pair for both of its nodes
+        return cls(pairs.priors, pairs.degree / 2, pairs.compatibility, pairs.homophily, defaults.USUAL_SPREAD[0])
+
+    def sentences(self, plan: Plan) -> tuple[str, ...]:
+        """In words, for the certificate and the report."""
+        links = min(self.degree, plan.facts.nodes - 1)
+        same = "nodes that link to the same node belong to the same class"
+        ratio = self._own_class_ratio()
+        if ratio >= 1.1:
+            like = f"{same} {ratio:.1f} times as often as chance would"
+        elif ratio <= 0.9:
+            like = f"{same} only {ratio:.1f} times as often as chance would"
+        else:
+            like = "links to the same node hardly depend on classes"
+        return (f"A node links to about {links:.3g} others, and {like}.",)
 
 
 def _denoised(matrix: np.ndarray, priors: np.ndarray, noise: float) -> tuple[float, np.ndarray]:

@@ -54,7 +54,7 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.dpdgc_plan:spend"),
+        Method("dpdgc", "graphveil.methods.auto:DPDGC", "graphveil.methods.auto_plan:spend_dpdgc"),
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.gap_plan:spend"),
         Method("progap", "graphveil.methods.progap:ProGAP", "graphveil.methods.gap_plan:spend_progap"),
         Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.mlp_plan:spend"),

@@ -132,16 +132,24 @@ def own_row_counts(counts: int) -> float:
     return math.sqrt(counts)
 
 
-def co_reader_margins(level: KNeighbor, train_nodes: int, *, in_training: bool = True) -> float:
-    """The three sums of `methods.choice` over groups of nodes that read the same.
+def co_link_statistics(level: KNeighbor, nodes: int, train_nodes: int, *, in_training: bool = True) -> float:
+    """The co-link statistics of `methods.link_statistics`, over pairs of training nodes that read the same node.
 
-    docs/theory.md section 5.7: k readers and, if it is in training, the node itself change their group; each moves the
-    sums by at most 0, 6 and 3, and the node the first by 1. Rounding adds a step for every term of the groups that
-    change.
+    docs/theory.md section 5.7. The matrix moves by the difference of two non-negative tables. A replaced training node
+    adds its own pairs, of weight at most 1, to each of them. Each of k nodes that begin to read it adds less than 1/b
+    to one of them (new pairs) and less than 1/(2b) + 1/(b + 1) to the other one (pairs that lose weight); each of k
+    nodes that it reads itself less than 1/(2b). An emptied node adds its own pairs to one table alone. The number of
+    entries moves by 2k, class counts by sqrt(2). Rounding adds a step for every pair whose weight changes.
     """
-    movers = level.k + in_training
-    rounding = train_nodes * (2 * movers * count_step(train_nodes) + 2.0**-50)
-    return math.hypot(in_training, 6 * movers, 3 * movers) + rounding
+    k, b = level.k, max(1, level.k)
+    entries, counts = link_statistics_units(level)
+    rounding = train_nodes * (2 * k * nodes * count_step(train_nodes) + 2.0**-50)
+    if not in_training:
+        return math.hypot(k / b, k / (2 * b) + k / (b + 1), entries * k) + rounding if k else 0.0
+    gained, lost = 1 + k / b, k / b + k / (b + 1)
+    if is_zero_out(level):
+        return math.hypot(gained, lost, entries * 2 * k, counts) + rounding
+    return math.hypot(gained, 1 + lost, entries * 2 * k, counts * math.sqrt(2)) + rounding
 
 
 def neighbor_label_table(
