@@ -17,7 +17,7 @@ def call(*words):
 
 
 def test_audit_prints_json():
-    done = call("audit", "--method", "dpdgc", "--level", "k-neighbor", "--k", 1, "--epsilon", 4, "--seed", 1,
+    done = call("audit", "--table", "labels", "--level", "k-neighbor", "--k", 1, "--epsilon", 4, "--seed", 1,
                  "--attack", "release", "--attack", "joint", "--trials", 20000, "--steps", 10, "--json")  # fmt: skip
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)

@@ -110,7 +110,7 @@ def test_graphs_from_files(tmp_path, table, file):
     """A matrix has no column names, so features go by their order; tables have names, here the same ones."""
     write_graph(GRAPH, tmp_path / file)
     graph = gv.read_graph(tmp_path / file)
-    gv.DPDGC(level=gv.KNeighbor(1), epsilon=4.0, steps=2).fit(graph).save(tmp_path / "run")
+    gv.DPDGC(level=gv.KNeighbor(1), epsilon=4.0, table="labels", steps=2).fit(graph).save(tmp_path / "run")
     first = rows_of(call(tmp_path / "run", "--new", table))
     assert [row["node"] for row in first] == ["anna", "007"]
     assert rows_of(call(tmp_path / "run", "--new", table)) == first

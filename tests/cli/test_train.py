@@ -84,9 +84,9 @@ def test_it_says_whether_the_graph_was_used_and_why(run, tmp_path, phi, used):
     assert json.loads((tmp_path / "run" / "metrics.json").read_text())["graph_used"] is used
 
 
-@pytest.mark.parametrize(("method", "used"), [("mlp", False), ("dpdgc", True)])
-def test_methods_that_decide_nothing_say_what_they_are(run, folder, method, used):
-    result = json.loads(run("train", folder, "--method", method, "--seed", 0, "--steps", 3, "--json").stdout)
+@pytest.mark.parametrize(("words", "used"), [(("mlp",), False), (("dpdgc", "--table", "labels"), True)], ids=str)
+def test_methods_that_decide_nothing_say_what_they_are(run, folder, words, used):
+    result = json.loads(run("train", folder, "--method", *words, "--seed", 0, "--steps", 3, "--json").stdout)
     assert (result["graph_used"], result["certificate"]["learnt"]) == (used, [])
 
 
@@ -102,7 +102,8 @@ def test_a_directed_graph_that_is_left_says_why(run, tmp_path, epsilon):
     words = ("train", tmp_path / "graph.npz", "--seed", 0, "--steps", 3, "--epsilon", epsilon, "--json")
     result = json.loads(run(*words).stdout)
     assert not result["graph_used"]
-    (why,) = result["certificate"]["learnt"]
+    links, why = result["certificate"]["learnt"]
+    assert links.startswith("A node links to about")
     assert why.startswith("The graph was not used, because")
 
 

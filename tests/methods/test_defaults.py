@@ -7,8 +7,10 @@ from graphveil.methods import defaults
 
 def test_shares_divide_the_whole_budget():
     for name, shares in vars(defaults).items():
-        if name.endswith("_SHARES"):
+        if name.endswith("_SHARES") and name != "DIRECTED_SHARES":
             assert sum(shares.values()) == pytest.approx(1), name
+    asked_first = defaults.CO_LINKS_SHARE + 2 * defaults.FIRST_FEATURES_SHARE + defaults.EXPECTATION_SHARE
+    assert asked_first + sum(defaults.DIRECTED_SHARES.values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("epsilon", "steps"), [(None, 100), (0.1, 400), (1, 400), (4, 200), (16, 100), (1000, 100)])

@@ -76,7 +76,6 @@ def test_classes_of_co_readers_are_found_again(alike):
     # A reader of a favoured node is of its class with the part p, and two of them are alike by p^2 and more.
     own = alike + (1 - alike) / 3
     assert np.diag(about.compatibility) == pytest.approx(np.full(3, own**2 + (1 - own) ** 2 / 2), abs=0.02)
-    assert about.tells_nothing == (alike == 0)
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeyp
 @pytest.mark.parametrize("branch", ["features", "balanced"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3)], ids=str)
 def test_so_does_each_branch_on_a_directed_graph(level, branch, monkeypatch):
-    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0))
+    expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
     monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, directed_graph())
 

@@ -14,6 +14,8 @@ def fitted(method="dpdgc", level=None, **options):
     level = level or gv.KNeighbor(1)
     epsilon = None if isinstance(level, gv.Public) else 4.0
     words = {"level": level, "epsilon": epsilon, "seed": SEED, "steps": 2, "epochs": 2, "hidden": 8}
+    if method == "dpdgc" and isinstance(level, gv.KNeighbor | gv.Node):
+        words["table"] = "labels"  # one plan without branches
     if isinstance(level, gv.Node) or "max_degree" in options:
         words["reserved_readers"] = 2  # what NEW needs
     return method_class(method)(**{**words, **options}).fit(GRAPH)

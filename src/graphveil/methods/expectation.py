@@ -236,9 +236,6 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         # What co-readers add at first, of what better features leave wrong: there is less noise in it.
         left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
         joined["balanced"] = features["balanced"] + 100 * (balanced - alone) * min(1.0, left)
-    if links.tells_nothing:  # then a branch that reads the graph is ahead by chance
-        joined = {name: min(value, joined["features"]) for name, value in joined.items()}
-        alike_balanced = min(alike_balanced, alike_alone)
     rarest = float(links.priors.min()) * len(links.priors)
     expected = Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
     doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes

@@ -152,11 +152,6 @@ class LinkStatistics:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
 
-    @property
-    def tells_nothing(self) -> bool:
-        """Whether all classes are linked alike, as far as the noise lets one see."""
-        return float(np.ptp(self.compatibility, axis=0).max()) < 0.01
-
     def _own_class_ratio(self) -> float:
         """How often partners are of the same class, as a multiple of what chance would give."""
         within = float(self.priors @ np.diag(self.compatibility))
