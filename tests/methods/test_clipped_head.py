@@ -42,5 +42,7 @@ def test_common_parts_of_the_inputs_take_no_part_of_a_gradient():
     ("level", "epsilon", "head"), [(gv.KNeighbor(k=1), 8.0, ClippedFusion), (gv.Edge(), 1.0, Fusion)], ids=str
 )
 def test_only_clipped_training_uses_it(level, epsilon, head):
-    model = gv.DPDGC(level=level, epsilon=epsilon, table="labels", seed=0, steps=3, epochs=3).fit(csbm(0.5, n=200, f=5, seed=0))
+    model = gv.DPDGC(level=level, epsilon=epsilon, table="labels", seed=0, steps=3, epochs=3).fit(
+        csbm(0.5, n=200, f=5, seed=0)
+    )
     assert type(model._head.fusion) is head
