@@ -31,7 +31,7 @@ from graphveil.methods.auto import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
 from graphveil.storage import files as storage
-from support.distributed_fits import CASES, directed, graph, linked
+from support.distributed_fits import CASES, graph, linked
 from support.jobs import together, torchrun
 
 # Made here once; calibration takes longer than these fits.
@@ -110,12 +110,6 @@ def test_the_default_on_the_command_line_gives_the_same_files(tmp_path):
     assert one == two
     for name in one - own:
         assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes(), name
-
-
-def test_links_with_a_direction_are_not_for_the_default():
-    one, model = Group(0, 1), gv.Auto(gv.KNeighbor(k=1), 8.0, seed=0, steps=2)
-    with pytest.raises(gv.InvalidInput, match="method = 'auto': does not run on several processes where links have"):
-        fit(model, Shard.of(directed(), one), one)
 
 
 def test_other_options_than_those_of_the_first_process():

@@ -255,15 +255,17 @@ def test_processes_count_what_one_counts():
     """Draws belong to a node's place among all training nodes, however many of them are counted at a time."""
     labels, half, whole = rows(20_000, 3)
     branches = graph_branches(noise=2.0)
-    together = right_counts(labels, half, whole, branches)
+    together = right_counts(labels, half, whole, branches, PRIORS)
     for cuts in ([0, 7, 9_000, 20_000], [0, 8_193, 20_000]):
         parts = [
-            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, first=a)
+            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, PRIORS, first=a)
             for a, b in pairwise(cuts)
         ]
         assert torch.equal(torch.stack(parts).sum(0), together)
     # Without its place, the second part would draw the numbers of the first one again.
-    first, second = (right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches) for a, b in pairwise(cuts))
+    first, second = (
+        right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches, PRIORS) for a, b in pairwise(cuts)
+    )
     assert not torch.equal(first + second, together)
 
 

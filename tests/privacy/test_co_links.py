@@ -13,6 +13,7 @@ import torch
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.methods import link_statistics
 from graphveil.methods.link_statistics import co_link_sums
+from graphveil.methods.training import Target
 from graphveil.privacy import sensitivity
 from graphveil.privacy.levels import KNeighbor
 from support.adjacent import Pair, every_graph, every_pair, random_pairs
@@ -26,7 +27,7 @@ def name(level):
 
 def co_links(A, labels, train, level, classes=3):
     """What is released, by the code that releases it."""
-    target = SimpleNamespace(labels=torch.from_numpy(labels), train=torch.from_numpy(np.flatnonzero(train)))
+    target = Target(torch.from_numpy(labels), torch.from_numpy(np.flatnonzero(train)), torch.zeros(0, dtype=torch.long))
     adjacency = CsrRows(sp.csr_array(A.astype(np.float32)), "cpu")
     return co_link_sums(SimpleNamespace(adjacency=adjacency, target=target, classes=classes), level).numpy()
 

@@ -52,6 +52,7 @@ CASES = {
     "auto": lambda: (linked(), gv.Auto(K1, 8.0, seed=0, steps=6)),
     "auto, graph": lambda: (linked(), gv.Auto(gv.KNeighbor(2), 20.0, 1e-3, seed=1, steps=6)),
     "auto, zero-out": lambda: (sparse(), gv.Auto(gv.Node(60, unit="zero-out"), 8.0, seed=2, steps=6)),
+    "auto, directed": lambda: (directed(), gv.Auto(K1, 8.0, seed=1, steps=6)),
     "auto at edges": lambda: (sparse(), gv.Auto(gv.Edge(), 2.0, seed=0, epochs=6)),
     "gap": lambda: (directed(), gv.GAP(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
     "caribou": lambda: (directed(), gv.Caribou(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),

@@ -214,15 +214,16 @@ class CheckpointFolder:
     def write(self, state: State, number: int, data: bytes) -> None:
         """Make this the state; `data` are the tensors of its stage `number`."""
         self._unused = False
-        self._replace(self.path / state.file(number), data)
+        self.put(self.path / state.file(number), data)
         self._commit(state.render())
         self.remove_the_rest(state.files)
 
     def _commit(self, state: bytes) -> None:
         """Replace the state, atomically."""
-        self._replace(self.path / STATE, state)
+        self.put(self.path / STATE, state)
 
-    def _replace(self, path: Path, data: bytes) -> None:
+    def put(self, path: Path, data: bytes) -> None:
+        """Replace a file of the checkpoint."""
         try:
             replace_file(path, data)
         except OSError as error:

@@ -18,7 +18,7 @@ import typer
 from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places
 from graphveil.checkpoint import AlreadySaved
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
-from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_plan, check_supported, fit, save
+from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.job import check_job, peak_memory_mb
@@ -162,7 +162,6 @@ def _check_out(options: Options) -> None:
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:
     plan = model.plan_for(facts)
-    check_plan(plan)
     check_budget(options.budget, plan.epsilon)
     check_space(model, plan, options.out, options.checkpoint)
 

@@ -7,8 +7,8 @@ process draws it.
 """
 
 from graphveil.distributed.checkpoint import ShardedCheckpoint
-from graphveil.distributed.fitting import check_plan, check_supported, fit, save
+from graphveil.distributed.fitting import check_supported, fit, save
 from graphveil.distributed.group import Group, JobEnded
 from graphveil.distributed.shard import Shard
 
-__all__ = ["Group", "JobEnded", "Shard", "ShardedCheckpoint", "check_plan", "check_supported", "fit", "save"]
+__all__ = ["Group", "JobEnded", "Shard", "ShardedCheckpoint", "check_supported", "fit", "save"]

@@ -168,7 +168,7 @@ class ShardedFolder(CheckpointFolder):
             made.append(Stage.holding(data, stage.name, stage.steps, stage.of))
             state = replace(state, stages=(*made, *state.stages[number + 1 :]))
             if number + 1 < len(state.stages):
-                self._replace(self.path / state.file(number), data)
+                self.put(self.path / state.file(number), data)
         self._before = None
         self.write(state, len(made) - 1, data)
         return state
@@ -234,12 +234,12 @@ class ShardedFolder(CheckpointFolder):
 
     def _commit(self, state: bytes) -> None:
         self._generation += 1
-        self._replace(self.path / self._name, state)
-        self._group.by_first(partial(super()._replace, self._all / STATE, _render(self._generation, self.divided)))
+        self.put(self.path / self._name, state)
+        self._group.by_first(partial(super().put, self._all / STATE, _render(self._generation, self.divided)))
 
-    def _replace(self, path: Path, data: bytes) -> None:
+    def put(self, path: Path, data: bytes) -> None:
         """All processes replace a file of their own; what one of them cannot write ends the fit of all."""
-        self._group.by_all(partial(super()._replace, path, data))
+        self._group.by_all(partial(super().put, path, data))
 
     def remove_the_rest(self, kept: set[str]) -> None:
         super().remove_the_rest(kept)

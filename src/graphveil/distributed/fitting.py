@@ -49,12 +49,6 @@ def check_supported(model: NodeClassifier) -> None:
         raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")
 
 
-def check_plan(plan: Plan) -> None:
-    """Refuse a plan that needs all rows in one place, before anything is spent."""
-    if plan.facts.directed and plan.branches:
-        raise InvalidInput("method", plan.method, "does not run on several processes where links have a direction")
-
-
 def fit(
     model: NodeClassifier,
     shard: Shard,
@@ -87,7 +81,6 @@ def fit(
     model.check_classes(shard.class_names, shard.num_classes)
     facts = shard.facts(group, edges=model.public_edges)
     plan = group.object_from_first(plan or model.plan_for(facts) if group.rank == 0 else None)
-    check_plan(plan)
     source = SharedSource(model.seed, group, shard.span)
     train = Span.of(group.each(int(shard.train_mask.sum())), group.rank)
     ledger = ShardedLedger(plan, source, group, shard.span, train)

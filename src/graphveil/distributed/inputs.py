@@ -144,20 +144,37 @@ class ShardedRows(DividedRows):
     def links_among(self, nodes: torch.Tensor) -> Links:
         return _DividedLinks(self, nodes)
 
+    def entries_in(self, nodes: torch.Tensor) -> np.ndarray:
+        assert self.binary
+        return self.squared_norms[nodes].cpu().numpy().astype(np.int64)
+
+    def entries_with(self, nodes: torch.Tensor, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        placed = np.zeros((len(self), 1 + values.shape[1]), values.dtype)
+        placed[nodes.cpu().numpy()] = np.concatenate([np.ones((len(nodes), 1), values.dtype), values], axis=1)
+        found = [
+            (rows[rows[:, 0] > 0, 1:], columns[rows[:, 0] > 0]) for rows, _, columns in self._entries_by_row(placed)
+        ]
+        return np.concatenate([rows for rows, _ in found]), np.concatenate([columns for _, columns in found])
+
     def pairs_with(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """For each entry in own columns whose column comes after its row, the values of its row and of its column.
 
         Args:
             values: A row for each node of this process.
         """
+        for of_rows, rows, columns in self._entries_by_row(values):
+            once = rows < columns + self._span.first
+            yield of_rows[once], values[columns[once]]
+
+    def _entries_by_row(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Entries in own columns, some at a time: the values of their rows, their rows' numbers, and their columns."""
         for mine, parts in self._rounds():
             counts = [last - first for first, last in parts]
             of_rows = self._group.gathered(torch.from_numpy(values[mine]), counts).numpy()
             numbers = np.concatenate([np.arange(first, last) for first, last in parts])
             entries = self._entries_of(parts).matrix.tocoo()
             row, column = entries.coords
-            once = numbers[row] < column + self._span.first
-            yield of_rows[row[once]], values[column[once]]
+            yield of_rows[row], numbers[row], column
 
     def take_rows(self, rows: torch.Tensor) -> SparseRows:
         counts = self._group.each(len(rows))

@@ -98,6 +98,14 @@ class SparseRows(ABC):
         """The links among some of the nodes, where rows and columns are nodes and each reads the other or neither."""
         raise NotImplementedError
 
+    def entries_in(self, nodes: torch.Tensor) -> np.ndarray:
+        """How many entries each of these rows has."""
+        raise NotImplementedError
+
+    def entries_with(self, nodes: torch.Tensor, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """For each entry of these rows in a column that this process has: the values of its row, and its column."""
+        raise NotImplementedError
+
     def product(self, weight: torch.Tensor, *, exact: bool = False) -> torch.Tensor:
         """The product with a gradient for `weight`; `exact` uses `exact_times`."""
         product: torch.Tensor = _Product.apply(weight, self, exact)
@@ -230,22 +238,21 @@ class CsrRows(SparseRows):
     def links_among(self, nodes: torch.Tensor) -> Links:
         return CsrLinks(self[nodes].matrix[:, nodes.cpu().numpy()])
 
+    def entries_in(self, nodes: torch.Tensor) -> np.ndarray:
+        return np.diff(self[nodes].matrix.indptr).astype(np.int64)
+
+    def entries_with(self, nodes: torch.Tensor, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.repeat(values, self.entries_in(nodes), axis=0), self[nodes].matrix.indices
+
 
 class Links(ABC):
-    """Pairs of nodes, out of some nodes, that read each other.
-
-    `degrees` has what the links of each of these nodes weigh in all.
-    """
+    """Pairs of nodes, out of some nodes, that read each other; `degrees`: what the links of each weigh in all."""
 
     degrees: np.ndarray
 
     @abstractmethod
     def pairs(self, values: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-        """Every pair once, some at a time: the values of its two ends and its weight.
-
-        Args:
-            values: A row for each of the nodes.
-        """
+        """Every pair once, some at a time: its ends' rows of `values`, which has one for each node, and its weight."""
 
 
 class CsrLinks(Links):

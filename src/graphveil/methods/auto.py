@@ -114,8 +114,9 @@ class DPDGC(DecoupledConvolution):
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        known, half, whole = labels[train].cpu().numpy(), [judged([0]), judged([1])], judged([0, 1])
-        right = self._right_counts(known, half, whole, branches, links.priors, first=data.target.first)
+        known = labels[train].cpu().numpy()
+        half, whole, place = [judged([0]), judged([1])], judged([0, 1]), data.target.first
+        right = self._right_counts(known, half, whole, branches, links.priors, first=place)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))

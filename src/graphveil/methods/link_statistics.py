@@ -9,7 +9,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from graphveil.methods import defaults
@@ -61,33 +60,34 @@ def co_link_sums(data: Inputs, level: Level) -> torch.Tensor:
     A training node that was emptied has no label: what it reads counts in d, m and the number of entries, not in the
     matrix.
     """
-    reads = data.adjacency[data.target.train].matrix
-    labels = data.target.labels[data.target.train].cpu().numpy()
-    degrees = np.diff(reads.indptr).astype(np.int64)
-    sums = _co_link_matrix(reads, degrees, labels, data.classes, max(1, _bound(level)))
-    entries, counts = link_statistics_units(_with_bound(level))
-    classes = np.bincount(labels[labels >= 0], minlength=data.classes)
-    matrix = sums * count_step(len(labels))
-    return torch.from_numpy(np.concatenate([matrix, [entries * degrees.sum()], counts * classes])).double()
+    train, step = data.target.train, count_step(data.target.count)
+    labels = data.target.labels[train].cpu().numpy()
+    degrees = data.adjacency.entries_in(train)
+    # All readers of a node are at hand where the node is: a process counts the pairs that read its own nodes.
+    readers, targets = data.adjacency.entries_with(train, np.stack([labels, degrees], axis=1))
+    sums = _co_link_matrix(readers, targets, data.classes, max(1, _bound(level)), data.target.count)
+    of_classes = np.bincount(labels[labels >= 0], minlength=data.classes)
+    counted = torch.from_numpy(np.concatenate([sums, degrees.sum(keepdims=True), of_classes]))
+    matrix, entries, classes = np.split(data.target.total(counted).numpy(), [len(sums), len(sums) + 1])
+    entry_unit, class_unit = link_statistics_units(_with_bound(level))
+    return torch.from_numpy(np.concatenate([matrix * step, entry_unit * entries, class_unit * classes])).double()
 
 
-def _co_link_matrix(
-    reads: sp.csr_array, degrees: np.ndarray, labels: np.ndarray, classes: int, bound: int
-) -> np.ndarray:
+def _co_link_matrix(readers: np.ndarray, targets: np.ndarray, classes: int, bound: int, train_nodes: int) -> np.ndarray:
     """The upper triangle in steps of `lattice.count_step`, added in int64.
 
     The readers of each node are sorted by degree: then a pair counts by the degree of the later one, and a reader adds
-    its weight times the number of readers of each class before it.
+    its weight times the number of readers of each class before it. `readers` has the label and the degree of the reader
+    of each entry, `targets` what is read.
     """
-    readers, targets = np.repeat(np.arange(len(degrees)), degrees), reads.indices
-    company = np.bincount(targets, minlength=reads.shape[1])
-    labelled = labels[readers] >= 0
+    company = np.bincount(targets, minlength=1)
+    labelled = readers[:, 0] >= 0
     readers, targets = readers[labelled], targets[labelled]
-    order = np.lexsort((degrees[readers], targets))
+    order = np.lexsort((readers[:, 1], targets))
     readers, targets = readers[order], targets[order]
-    weights = _co_link_weights(degrees[readers], company[targets], bound, len(labels))
+    weights = _co_link_weights(readers[:, 1], company[targets], bound, train_nodes)
     first = np.searchsorted(targets, targets)
-    own = labels[readers]
+    own = readers[:, 0]
     sums = np.zeros((classes, classes), dtype=np.int64)
     for label in range(classes):
         up_to = np.concatenate([[0], np.cumsum(own == label)])
