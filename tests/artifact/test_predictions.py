@@ -220,7 +220,7 @@ def test_rows_of_probabilities_are_those_of_all(folder):
     model = gv.load(folder)
     new = [[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]]
     whole = np.concatenate([model.predict_proba(), np.array(new, np.float32)])
-    rows = Probabilities(model.logits_, new)
+    rows = Probabilities(model.logits_, model.probabilities, new)
     assert rows.shape == whole.shape
     old = len(whole) - len(new)
     for first, last in ((0, len(whole)), (3, 4), (old - 1, old + 1), (old + 1, old + 9), (old, old)):
