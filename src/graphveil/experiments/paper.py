@@ -130,7 +130,8 @@ FIGURE_D = Spec(
     axis="phi",
 )
 
-# Every method at every level, and in both units: `graphveil bench field`. The default is `auto`; `dpdgc` is the paper's. Methods of other packages join it.
+# Every method at every level, and in both units: `graphveil bench field`. The default is `auto`, and `dpdgc` is the
+# paper's model. Methods of other packages join it.
 _READERS = ("auto", "dpdgc", "gap", "caribou", "progap", "dp-sage", "mlp")
 _OTHER_GRAPHS = ("wisconsin87", "citeseer", "actor", "tolokers", "coauthor-cs", "coauthor-physics", "wikics")
 FIELD = Spec(
