@@ -31,6 +31,7 @@ def elsewhere(tmp_path, monkeypatch):
     small = csbm(0.5, n=300, f=6, seed=0)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(graphveil.graph, "load_dataset", lambda name, **_: small.replace(name=name))
+    monkeypatch.setattr(sys.modules["graphveil.cli.train"], "fetch", lambda name, root: None)
     folder = tmp_path / "my-graph"
     folder.mkdir()
     with (folder / "nodes.csv").open("w", newline="") as file:

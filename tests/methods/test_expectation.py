@@ -171,6 +171,11 @@ def test_directed_graphs_have_two_branches(branch, shares):
     assert set(expected.joined) == set(expected.features) == {"features", "balanced"}
 
 
+def test_noise_far_below_zero_leads_to_features_on_a_directed_graph():
+    released = torch.tensor([0.5, 0.5, -3.0, -3.0, 0.5, 0.5]).double() * FACTS.train_nodes
+    assert chosen_branch(released, links(), DIRECTED)[0] == "features"
+
+
 @pytest.mark.parametrize("homophily", [-0.4, 0.0, 0.8])
 def test_co_readers_are_expected_to_point_to_a_class(homophily):
     branch = GraphBranch.of_co_readers(DIRECTED.branch("balanced"), links(homophily=homophily), DIRECTED.facts)

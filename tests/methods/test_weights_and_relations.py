@@ -28,9 +28,11 @@ def graphs(seed, kind):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "kind"), [(gv.Auto, "weights"), (gv.DPDGC, "weights"), (gv.DPDGC, "relations")], ids=str
+    ("method", "table", "kind"),
+    [(gv.Auto, "auto", "weights"), (gv.DPDGC, "labels", "weights"), (gv.DPDGC, "labels", "relations")],
+    ids=str,
 )
-def test_they_are_worth_reading(method, kind):
+def test_they_are_worth_reading(method, table, kind):
     gains = []
     for seed in range(2):
         scores = [

@@ -239,7 +239,8 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     rarest = float(links.priors.min()) * len(links.priors)
     expected = Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
     doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
-    with_graph = "graph" if joined.get("graph", 0.0) > joined["balanced"] + defaults.AHEAD_POINTS else "balanced"
+    graph_ahead = bool(graph) and joined["graph"] > joined["balanced"] + defaults.AHEAD_POINTS
+    with_graph = "graph" if graph_ahead else "balanced"
     ahead = joined[with_graph] - joined["features"]
     if abs(ahead) > defaults.WORTH_IT_POINTS:
         return with_graph if ahead > defaults.WORTH_IT_POINTS + doubt else "features", expected
