@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphveil.auditing import audit
     from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
-    from graphveil.methods.auto import DPDGC, Auto
+    from graphveil.methods.dpdgc import DPDGC, Auto
     from graphveil.methods.gap import GAP, Caribou, ProGAP
     from graphveil.methods.mlp import MLP
     from graphveil.methods.sage import DPSAGE, SAGE, RandEdge

@@ -27,7 +27,7 @@ from graphveil.distributed.parts import read_part
 from graphveil.errors import InvalidInput
 from graphveil.graph import write_graph
 from graphveil.graph.report import Undeclared
-from graphveil.methods.auto import DPDGC
+from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
 from graphveil.storage import files as storage

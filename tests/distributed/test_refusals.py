@@ -13,7 +13,7 @@ from graphveil.cli.train_sharded import Options, _train
 from graphveil.distributed import ShardedCheckpoint
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.methods.auto import DPDGC
+from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
 from support.distributed_fits import graph

@@ -173,7 +173,7 @@ def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
 def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
     expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
-    monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
+    monkeypatch.setattr("graphveil.methods.dpdgc.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
 
 
@@ -181,7 +181,7 @@ def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeyp
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3)], ids=str)
 def test_so_does_each_branch_on_a_directed_graph(level, branch, monkeypatch):
     expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
-    monkeypatch.setattr("graphveil.methods.auto.chosen_branch", lambda *released: (branch, expected))
+    monkeypatch.setattr("graphveil.methods.dpdgc.chosen_branch", lambda *released: (branch, expected))
     check_movements("auto", level, directed_graph())
 
 
@@ -215,7 +215,7 @@ def test_a_table_that_is_not_normalised_is_caught(monkeypatch):
         def table(self, rows, norm, terms, *, stretch=False):
             return 5 * super().table(rows, norm, terms, stretch=stretch)
 
-    monkeypatch.setattr("graphveil.methods.auto.DPDGC.arithmetic", NotHeld())
+    monkeypatch.setattr("graphveil.methods.dpdgc.DPDGC.arithmetic", NotHeld())
     with pytest.raises(AssertionError, match="release"):
         test_what_reaches_the_ledger_moves_within_the_plan("dpdgc:trained", gv.Edge("directed"))
 
@@ -272,7 +272,7 @@ def test_features_scaled_by_their_largest_norm_are_caught(monkeypatch):
 def test_neighborhoods_drawn_by_label_are_caught(monkeypatch):
     """The broken twin: a sampler that takes as many random numbers as the labels of earlier nodes ask for."""
     drawn = staticmethod(partial(right_counts, simulate=drawn_by_label))
-    monkeypatch.setattr("graphveil.methods.auto.Auto._right_counts", drawn)
+    monkeypatch.setattr("graphveil.methods.dpdgc.Auto._right_counts", drawn)
     with pytest.raises(AssertionError, match="expectation"):
         check_movements("auto", gv.KNeighbor(1), csbm(1.0, n=400, f=5, d=12, seed=3))
 

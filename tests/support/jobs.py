@@ -49,7 +49,7 @@ def together(processes: int, work: Callable[..., Any], *args: Any) -> list[Any]:
 @cache
 def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["graphveil.distributed", "graphveil.methods.auto", "support.distributed_fits"])
+    context.set_forkserver_preload(["graphveil.distributed", "graphveil.methods.dpdgc", "support.distributed_fits"])
     return context
 
 

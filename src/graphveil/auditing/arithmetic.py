@@ -49,7 +49,7 @@ from graphveil.execution import Ledger, MakeLedger
 from graphveil.execution.draws import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
-from graphveil.methods.auto import DPDGC, Auto
+from graphveil.methods.dpdgc import DPDGC, Auto
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
 from graphveil.methods.sage import RandEdge

@@ -17,7 +17,7 @@ from graphveil.execution import Ledger, LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
-from graphveil.methods.auto import DPDGC
+from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.expectation import GraphBranch
 from graphveil.methods.gap import Caribou
 from graphveil.methods.inputs import Inputs

@@ -1,327 +1,316 @@
-"""Decoupled convolutions with a given table: a private W of node embeddings, Z = A W + b + noise, and a head."""
+"""DPDGC and the default: statistics first, then what they say is worth its budget."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
+from torch import nn
+from torch.nn import functional
 
+from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import rounded_weights
-from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
-from graphveil.methods import defaults, dpdgc_plan
-from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.inputs import Inputs
-from graphveil.methods.networks import (
-    ClippedFusion,
-    Committee,
-    Embedding,
-    Fusion,
-    LinkxHead,
-    Perceptron,
-    WithoutVotes,
-    log_probabilities,
-    normalize_rows,
+from graphveil.execution.ledger import planned_training
+from graphveil.execution.rowwise import Linear
+from graphveil.execution.sparse_rows import KeptRows, Rows
+from graphveil.methods import auto_plan, defaults
+from graphveil.methods.decoupled import DecoupledConvolution
+from graphveil.methods.expectation import (
+    GraphBranch,
+    chosen_branch,
+    count_noise,
+    expectation_in_words,
+    right_counts,
 )
-from graphveil.methods.spending import Settings
-from graphveil.methods.tables import Tables, in_noises, noise_of, own_width, readable, widths
-from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
-from graphveil.privacy.levels import Public, protects_attributes
-from graphveil.privacy.mechanisms import Role
+from graphveil.methods.inputs import Inputs
+from graphveil.methods.linear_features import (
+    LinearClassifier,
+    added_up,
+    train_linear,
+    training_mu,
+    without_own_influence,
+)
+from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
+from graphveil.methods.neighbor_likelihood import log_likelihoods
+from graphveil.methods.spending import Settings, Spend
+from graphveil.methods.tables import shrunk_rows
+from graphveil.methods.training import all_logits, train_privately
+from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
+
+# What the certificate says where statistics would have too much noise.
+_LINKS_COUNTED = "The graph was used: how many links a node has. Where they lead would be lost in noise at this level."
 
 
 @dataclass(eq=False)
-class DecoupledConvolution(NodeClassifier):
-    """A private table W, Z = A W with noise, and a classifier that reads X and Z. `DPDGC` derives from it.
+class DPDGC(DecoupledConvolution):
+    """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
-    Node i reads the targets of its edges: Z_i is the sum of their rows of W, plus noise. With table "trained" this is
-    the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have norm `row_norm` after every
-    step and at the release, and the bias is added after the noise. The other tables need no training on the graph. They
-    come with a head of few parameters that combines what X and Z say.
+    With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
+    of it. Where attributes are private, three things are paid for first: how training nodes of each class are linked, a
+    first linear classifier of features, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs it is more training of features alone ("features"),
+    features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
+    responses (training nodes respond with their label, the others with what features say about them). What they say
+    about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
+    the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level
+    features are joined with the number of a node's links. With public attributes a table is taken by the level.
+
+    With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
+    W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
+    norm `row_norm` after every step and at the release, and the bias is added after the noise. The other tables need no
+    training on the graph. They come with a head of few parameters that combines what X and Z say.
 
     Formal guarantee: the mechanisms that make W private, a Gaussian release of A W with the level's sensitivity, and
-    clipped training of the head with group 1 (free at edge level, where Z is private in all rows).
+    clipped training of the head with group 1 (free at edge level, where Z is private in all rows). All branches are
+    planned, and each is accounted at its part of delta (docs/theory.md, section 4.5).
 
-    Args:
-        row_norm: The largest norm of a row of W. Sensitivity and signal grow with it alike.
-        table: Which W. "trained": learned on the graph. "labels": labels of training nodes. "posteriors": what
-            features say about each node. "readers": labels of the nodes that read a node. "neighbors": the same, with
-            weights, in one release. "degrees": the number of neighbours. Several are joined by +. "auto": chosen by
-            level and direction (docs/choosing.md).
-        response_epsilon: The epsilon of randomised responses to labels, where the table needs them. None: by the number
-            of training nodes and by epsilon.
-        tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
-        folds: Where attributes are public, this many classifiers of features, each without a part of the training
-            nodes. Each trains for at most `epochs` steps, and ends when validation nodes no longer gain.
+    >>> from graphveil.graph import csbm
+    >>> from graphveil.privacy.levels import KNeighbor
+    >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
+    >>> model.certificate_.followed, model.graph_used_, model.certificate_.epsilon <= 8.0
+    ('features', False, True)
     """
 
-    row_norm: float = 1.0
-    table: str = "auto"
-    response_epsilon: float | None = None
-    tau: float | None = None
-    folds: int = 3
+    method: ClassVar[str] = "dpdgc"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend_dpdgc)
+    # The sums that the statistics are; an audit puts broken ones in their place.
+    _link_sums = staticmethod(link_sums)
+    _co_link_sums = staticmethod(co_link_sums)
+    _right_counts = staticmethod(right_counts)
 
-    joins: ClassVar[Role | None] = "release"
-    needs_features: ClassVar[bool] = False
-    chooses_table: ClassVar[bool] = True
-    divides: ClassVar[bool] = True
-
-    def _settings(self) -> Settings:
-        return replace(
-            super()._settings(),
-            row_norm=self.row_norm,
-            table=self.table,
-            response_epsilon=self.response_epsilon,
-            tau=self.tau,
-        )
-
-    def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        if self._parts(ledger.plan) != "trained":
-            return self._fit_with_table(data, ledger)
-        Z = self._released = self._embed(data, ledger)
-        Z_of = KeptRows(Z)
-        head = self._linkx(data.features, data.classes, 0.0 if "head" in ledger.used else self.dropout)
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return head(data.features_of(rows), Z_of(rows))
-
-        self._train(head, logits, data, ledger, "head")
-        self._head: torch.nn.Module = head
-        return all_logits(logits, data.nodes, Z.device)
+    def degree_bound(self, plan: Plan) -> int | None:
+        """Where the plan never reads the graph, no promise about it is needed."""
+        reads = any(mechanism.role == "release" for mechanism in plan.all_mechanisms)
+        return super().degree_bound(plan) if reads else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        """With a table that is private without training, and a head that joins class scores from X and from Z."""
-        return self._fuse(data, ledger, *self._opinions(data, ledger))
+        if _statistics_first(ledger.plan):
+            return self._fit_by_statistics(data, ledger)
+        if auto_plan.FEATURES_AT_ONCE not in ledger.plan.names:
+            return super()._fit_with_table(data, ledger)
+        self._learnt = (_LINKS_COUNTED,)
+        names = [auto_plan.FEATURES_AT_ONCE]
+        features = added_up([self._linear(data, ledger, names[0])], ledger.plan, names, data.features)
+        return self._join_tables(data, ledger, features, names)
 
-    def _fuse(
-        self, data: Inputs, ledger: LedgerLike, features: torch.nn.Module, opinions: torch.Tensor
-    ) -> torch.Tensor:
-        tables = Tables(data, opinions, dpdgc_plan.tau_at(self._settings(), ledger.plan.level), ledger, self.arithmetic)
-        parts = self._parts(ledger.plan)
-        W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.terms)
-        summed = ledger.release("release", data.product(self.arithmetic, W))
-        Z = self._finish(summed, tables.own(parts))
-        self._released = Z
-        opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
-        head = self._fusion(ledger.plan, Z.shape[1])
-        self._table, self._head = W, TwoStage(features, head)
+    def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
+        plan, train, labels = ledger.plan, data.target.train, data.target.labels
+        directed = plan.facts.directed
+        sums = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
+        links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", sums), plan)
+        names = list(auto_plan.FIRST_FEATURES)
+        models = [self._linear(data, ledger, name) for name in names]
 
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return head(opinions_of(rows), Z_of(rows))
+        def judged(parts: Sequence[int]) -> torch.Tensor:
+            chosen = [names[part] for part in parts]
+            model = added_up([models[part] for part in parts], plan, chosen, data.features)
+            logits = model(data.features_of(train)).detach()
+            return self._without_own_influence(data, plan, logits, chosen).cpu()
 
-        head.to(self.device)
-        if "head" in ledger.used:
-            train_privately(
-                head,
-                logits,
-                data.target,
-                ledger,
-                "head",
-                learning_rate=defaults.HEAD_RATE,
-                show=self.show_progress,
-                average=True,
-                arithmetic=self.arithmetic,
-            )
+        if directed:
+            branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
-            self._fuse_freely(head, logits, data, "head")
-        return all_logits(logits, data.nodes, Z.device)
+            branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
+        known = labels[train].cpu().numpy()
+        half, whole, place = [judged([0]), judged([1])], judged([0, 1]), data.target.first
+        right = self._right_counts(known, half, whole, branches, links.priors, first=place)
+        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
+        ledger.follow(followed)
+        self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
+        later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
+        models.extend(self._linear(data, ledger, name) for name in later)
+        names.extend(later)
+        features = added_up(models, ledger.plan, names, data.features)
+        if followed == "features":
+            return self._finish_alone(data, features)
+        if directed:
+            return self._join_tables(data, ledger, features, names)
+        facts = ledger.plan.facts
+        unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
+        accuracy = min(1.0, expected.features[followed] / 100)
+        branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
+        return self._join_neighbors(data, ledger, features, names, branch)
 
-    def _opinions(self, data: Inputs, ledger: LedgerLike) -> tuple[torch.nn.Module, torch.Tensor]:
-        """A classifier of features alone, and the class probabilities that it gives to every node."""
-        private = "features" in ledger.used
+    def _without_own_influence(
+        self, data: Inputs, plan: Plan, logits: torch.Tensor, names: Sequence[str]
+    ) -> torch.Tensor:
+        """Logits of training nodes by these trainings, less a part of what each node added to its own."""
+        train = data.target.train
+        lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
+        steps = planned_training(plan, names[0]).steps
+        return without_own_influence(logits, data.target.labels[train], lengths, steps, training_mu(plan, names))
 
-        def make() -> Perceptron:
-            return self._opinion(data.features, data.classes, 0.0 if private else self.dropout).to(self.device)
+    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> LinearClassifier:
+        return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
 
-        if not private:
-            rate = defaults.FREE_FEATURES_RATE * self.free_learning_rate
-            fit = partial(self._train_freely, name="features", learning_rate=rate, patience=defaults.PATIENCE)
-            members, opinions = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
-            return self._join_feature_neighbors(data, Committee(members), opinions)
-        model = make()
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return model(data.features_of(rows))
-
-        self._train(model, logits, data, ledger, "features")
+    def _join_tables(
+        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str]
+    ) -> torch.Tensor:
+        """DPDGC's tables beside features that were trained by these mechanisms."""
+        train = data.target.train
         with torch.no_grad():
-            return model, torch.softmax(logits(None), dim=1)
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+            logits[train] = self._without_own_influence(data, ledger.plan, logits[train], names)
+        self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
+        with torch.no_grad():
+            return self._head(data.features, self._released)
 
-    def _join_feature_neighbors(
-        self, data: Inputs, committee: Committee, opinions: torch.Tensor
-    ) -> tuple[torch.nn.Module, torch.Tensor]:
-        """The classifier joined with votes of training nodes that have similar features; attributes are public."""
-        fusion = Fusion(data.classes, data.classes).to(self.device)
-        opinions_of, votes_of = KeptRows(log_probabilities(opinions)), KeptRows(data.feature_neighbors())
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return fusion(opinions_of(rows), votes_of(rows))
-
-        self._fuse_freely(fusion, logits, data, "feature neighbours")
-        return WithoutVotes(committee, fusion), torch.softmax(all_logits(logits, data.nodes, opinions.device), dim=1)
-
-    def _fuse_freely(self, head: Fusion, logits: Logits, data: Inputs, name: str) -> None:
-        """Train a head on inputs that are public or private already, without validation.
-
-        It has so few parameters that the best validation epoch would be the best by chance.
-        """
-        target = replace(data.target, validation=data.target.validation[:0])
-        steps = math.ceil(defaults.FREE_HEAD_EPOCHS * self.epochs)
-        self._train_freely(head, logits, target, name, learning_rate=defaults.FREE_HEAD_RATE, steps=steps)
-
-    def _opinion(self, like: Rows, classes: int, dropout: float = 0.0) -> Perceptron:
-        return Perceptron(like, [self.hidden, self.hidden, classes], dropout)
-
-    def _fusion(self, plan: Plan, width: int) -> Fusion:
-        if "head" in plan.names:
-            return ClippedFusion(plan.facts.classes, width)
-        return Fusion(plan.facts.classes, width, self._summed_width(plan))
-
-    def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
-        return LinkxHead(like, self.hidden, classes, dropout)
-
-    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        classes = plan.facts.classes
-        if self._parts(plan) == "trained":
-            bias = torch.empty(self.hidden)
-            return {"head": self._linkx(like, classes), "bias": bias, **self._tables(plan, public=True)}
-        head = TwoStage(self._features_of(plan, like), self._fusion(plan, self._read_width(plan)))
-        return {"head": head, **self._tables(plan, public=True)}
-
-    def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
-        """The classifier of features of this plan, before it is trained."""
-        classes = plan.facts.classes
-        if "features" in plan.names:
-            return self._opinion(like, classes)
-        committee = Committee(torch.nn.ModuleList(self._opinion(like, classes) for _ in range(self.folds)))
-        return WithoutVotes(committee, Fusion(classes, classes))
-
-    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
-        released = torch.empty(plan.facts.nodes, self._read_width(plan))
-        return {"released": released, **self._tables(plan, public=False)}
-
-    def _tables(self, plan: Plan, *, public: bool) -> dict[str, torch.Tensor]:
-        """W, as a part that everybody may see or as one of the owner's.
-
-        A table that was made of public labels without noise shows these labels, so only the owner has it.
-        """
-        parts = self._parts(plan)
-        covered = parts == "trained" or protects_attributes(plan.level)
-        width = self.hidden if parts == "trained" else sum(widths(parts, plan.facts.classes))
-        return {"table": torch.empty(plan.facts.nodes, width)} if public == covered else {}
-
-    def _read_width(self, plan: Plan) -> int:
-        """Columns of Z as the head reads it."""
-        parts, classes = self._parts(plan), plan.facts.classes
-        if parts == "trained":
-            return self.hidden
-        times = 1 if "head" in plan.names else 2  # a free head reads Z in two forms
-        return own_width(parts, classes) + times * self._summed_width(plan)
-
-    def _summed_width(self, plan: Plan) -> int:
-        """Columns of A W."""
-        return self._blocks(plan) * sum(widths(self._parts(plan), plan.facts.classes))
-
-    def reads_relations(self, plan: Plan) -> bool:
-        return bool(plan.facts.relations) and self._parts(plan) != "trained"
-
-    def _blocks(self, plan: Plan) -> int:
-        """How many products of W are released side by side."""
-        return plan.facts.blocks if self.reads_relations(plan) else 1
-
-    def _parts(self, plan: Plan) -> str:
-        """The tables that W is made of, joined by +."""
-        return dpdgc_plan.table_at(self._settings(), plan.level, plan.facts.directed)
-
-    def draws_noise(self, from_graph: bool) -> bool:
-        """W is private already, so a row of neighbours that the asker knows needs no noise."""
-        return from_graph and super().draws_noise(from_graph)
-
-    def logits_on(self, data: Inputs) -> torch.Tensor:
-        """W has rows for the training graph only, so on another graph Z is that of nodes without neighbours."""
-        width = self._blocks(self._ledger.plan) * self._table.shape[1]
-        return self._head(data.features, self._finish_new(self._table.new_zeros(data.nodes, width)))
-
-    def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
-        summed = self.arithmetic.product(rows, self._table)
-        if self.draws_noise(from_graph):
-            assert self.joined_release is not None
-            summed = self._ledger.release_new_rows(self.joined_release, summed)
-        return self._head(features, self._finish_new(summed.float()))
-
-    def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
-        """Z of nodes that have no row in any table."""
-        plan = self._ledger.plan
-        width = own_width(self._parts(plan), plan.facts.classes)
-        return self._finish(summed, summed.new_zeros(len(summed), width))
-
-    def _finish(self, summed: torch.Tensor, own: torch.Tensor) -> torch.Tensor:
-        """Z from A W, row by row.
-
-        With a trained table: with its bias, scaled to norm 1 where the rows of W are held to a norm. With other tables:
-        the direction of each table's part, beside the node's own rows of tables that are released in full; for a head
-        that is trained freely also A W in units of its noise.
-        """
-        plan = self._ledger.plan
-        parts = self._parts(plan)
-        if parts != "trained":
-            noise, classes = noise_of(self._ledger, "release"), plan.facts.classes
-            blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
-            read = [own, *(readable(block, parts, noise, classes) for block in blocks)]
-            return torch.cat(read if "head" in plan.names else [*read, in_noises(summed, noise)], dim=1)
-        Z = summed + self._bias
-        return Z if isinstance(self.level, Public) else normalize_rows(Z)
-
-    def _embed(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        """Z for all nodes, released once; everything after it reads this tensor and never A again."""
-        private = not isinstance(self.level, Public)
-        model = Embedding(data.adjacency, self.hidden, data.classes, 0.0 if private else self.dropout).to(self.device)
-        layer = model.layer
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            return model(data.adjacency if rows is None else data.adjacency[rows])
-
-        layer.exact = True
-        terms = ledger.plan.facts.terms
-
-        @torch.no_grad()
-        def hold_rows() -> None:
-            """On the lattice of their sums, and at their norm where that is what is paid for."""
-            private_rows = partial(self.arithmetic.table, norm=self.row_norm, terms=terms, stretch=True)
-            layer.weight.copy_(private_rows(layer.weight) if private else rounded_weights(layer.weight, terms))
-
-        hold_rows()
-        if not private:
-            self._train_freely(model, logits, data.target, "embedding", after_step=hold_rows)
-            self._table, self._bias = layer.weight.detach(), layer.bias.detach()
-            with torch.no_grad():
-                return layer(data.adjacency)
+    def _join_neighbors(
+        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str], branch: GraphBranch
+    ) -> torch.Tensor:
+        """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
+        plan, train = ledger.plan, data.target.train
+        (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
+        with torch.no_grad():
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+        known = logits.argmax(1)
+        known[train] = data.target.labels[train]
+        who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
+        answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
+        rows = torch.zeros(data.nodes, data.classes, dtype=torch.float64, device=answers.device)
+        rows[who] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
+        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.terms)
+        Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
+        head = NeighborHead(features, branch, plan).to(self.device)
+        self._table, self._released, self._head = W, Z, head
+        with torch.no_grad():
+            evidence = head.evidence(logits, Z)
+            own = self._without_own_influence(data, plan, logits[train], names)
+            evidence[train] = head.evidence(own, Z[train])
+        evidence_of = KeptRows(evidence)
         train_privately(
-            model,
-            logits,
+            head.out,
+            lambda rows: head.out(evidence_of(rows)),
             data.target,
             ledger,
-            "embedding",
-            learning_rate=self._private_rate(data),
+            training.name,
+            learning_rate=defaults.JOIN_RATE,
             show=self.show_progress,
-            after_step=hold_rows,
+            average=True,
             arithmetic=self.arithmetic,
         )
-        self._table, self._bias = layer.weight.detach(), layer.bias.detach()
-        summed = ledger.release("release", self.arithmetic.product(data.adjacency, self._table))
-        return normalize_rows(summed + self._bias)
+        with torch.no_grad():
+            return head(data.features, Z)
+
+    def _finish_alone(self, data: Inputs, features: LinearClassifier) -> torch.Tensor:
+        """Features alone: a Z of no columns."""
+        nothing = torch.zeros(data.nodes, 0, device=self.device)
+        self._table = self._released = nothing
+        self._head = NeighborHead(features, None, self._ledger.plan).to(self.device)
+        with torch.no_grad():
+            return self._head(data.features, nothing)
+
+    def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
+        if not _in_closed_form(plan):
+            return super().covered_parts(plan, like)
+        head = NeighborHead(LinearClassifier(like, plan.facts.classes), None, plan)
+        return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
+
+    def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
+        if _statistics_first(plan) or auto_plan.FEATURES_AT_ONCE in plan.names:
+            return LinearClassifier(like, plan.facts.classes)
+        return super()._features_of(plan, like)
+
+    def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
+        if not _in_closed_form(plan):
+            return super().owner_parts(plan)
+        return {"released": torch.empty(plan.facts.nodes, self._read_width(plan))}
+
+    def _read_width(self, plan: Plan) -> int:
+        if not _in_closed_form(plan):
+            return super()._read_width(plan)
+        return plan.facts.classes if plan.with_role("release") else 0
+
+    def reads_relations(self, plan: Plan) -> bool:
+        undirected = _statistics_first(plan) and not plan.facts.directed
+        return not undirected and super().reads_relations(plan)
+
+    def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
+        return summed if _in_closed_form(self._ledger.plan) else super()._finish_new(summed)
+
+    def _parts(self, plan: Plan) -> str:
+        if _in_closed_form(plan):
+            return "labels" if plan.with_role("release") else ""
+        return super()._parts(plan)
 
 
-class TwoStage(torch.nn.Module):
-    """Class probabilities from X, then the head that joins them with Z, as one function of a node's own rows."""
+@dataclass(eq=False)
+class Auto(DPDGC):
+    """The default of the command line: DPDGC with `table="auto"`, under its own name.
 
-    def __init__(self, features: torch.nn.Module, fusion: Fusion) -> None:
+    Formal guarantee: that of DPDGC.
+    """
+
+    method: ClassVar[str] = "auto"
+    spend: ClassVar[Spend] = staticmethod(auto_plan.spend)
+    chooses_table: ClassVar[bool] = False
+
+    def _settings(self) -> Settings:
+        if self.table != "auto":
+            raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
+        return super()._settings()
+
+
+class NeighborHead(nn.Module):
+    """A linear map of what features and neighbours say about each class.
+
+    It reads three numbers for each class: the logit of features, the log-likelihood of the neighbours' responses, and
+    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two.
+
+    Args:
+        features: The classifier of features.
+        branch: What the branch that is followed expects of Z. None where the graph is not read.
+        plan: The plan, on that branch.
+    """
+
+    expected: torch.Tensor
+    spread: torch.Tensor
+
+    def __init__(self, features: LinearClassifier, branch: GraphBranch | None, plan: Plan) -> None:
         super().__init__()
-        self.features, self.fusion = features, fusion
+        self.features = features
+        classes = plan.facts.classes
+        expected = torch.zeros(classes, classes) if branch is None else torch.from_numpy(branch.expected)
+        self.register_buffer("expected", expected.float())
+        self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
+        self._release = next(iter(plan.with_role("release")), None)
+        if self._release is not None:
+            self.out = Linear(3 * classes, classes)
+            own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
+            with torch.no_grad():
+                self.out.weight.copy_(torch.cat([own, neighbors, torch.zeros(classes, classes)], dim=1))
+                self.out.bias.zero_()
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
-        return self.fusion(log_probabilities(torch.softmax(self.features(x), dim=1)), z)
+        logits = self.features(x)
+        return logits if self._release is None else self.out(self.evidence(logits, z))
+
+    @torch.no_grad()
+    def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        """What the linear map reads, row by row."""
+        assert isinstance(self._release, GaussianRelease)
+        classes = self.expected.shape[0]
+        noise = count_noise(self._release, classes)
+        counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
+        counts = counts - counts.mean(1, keepdim=True)
+        scores = log_likelihoods(counts, self.expected, noise, float(self.spread)).float()
+        scores = scores.clamp(-defaults.LARGEST_SCORE, defaults.LARGEST_SCORE)
+        directions = defaults.DIRECTION_LENGTH * shrunk_rows(counts, noise).float()
+        return torch.cat([logits - logits.mean(1, keepdim=True), scores, directions], dim=1)
+
+
+def _statistics_first(plan: Plan) -> bool:
+    return any(mechanism.role == "expectation" for mechanism in plan.shared)
+
+
+def _in_closed_form(plan: Plan) -> bool:
+    """Whether the branch that is followed has a `NeighborHead`: all but the tables of a directed graph."""
+    return _statistics_first(plan) and not (plan.facts.directed and plan.with_role("release"))
+
+
+def _everybody_responds(plan: Plan) -> bool:
+    """Whether nodes without a label respond too."""
+    return any(m.role == "responses" and m.sensitivity.unlabelled > 0 for m in plan.all_mechanisms)

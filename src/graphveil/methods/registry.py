@@ -59,7 +59,7 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("dpdgc", "graphveil.methods.auto:DPDGC", "graphveil.methods.auto_plan:spend_dpdgc"),
+        Method("dpdgc", "graphveil.methods.dpdgc:DPDGC", "graphveil.methods.auto_plan:spend_dpdgc"),
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.baseline_plans:spend_gap"),
         Method("caribou", "graphveil.methods.gap:Caribou", "graphveil.methods.baseline_plans:spend_gap"),
         Method("progap", "graphveil.methods.gap:ProGAP", "graphveil.methods.baseline_plans:spend_progap"),
@@ -67,7 +67,7 @@ METHODS = {
         Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.baseline_plans:spend_sage"),
         Method("randedge", "graphveil.methods.sage:RandEdge", "graphveil.methods.baseline_plans:spend_randedge"),
         Method("dp-sage", "graphveil.methods.sage:DPSAGE", "graphveil.methods.baseline_plans:spend_dp_sage"),
-        Method("auto", "graphveil.methods.auto:Auto", "graphveil.methods.auto_plan:spend"),
+        Method("auto", "graphveil.methods.dpdgc:Auto", "graphveil.methods.auto_plan:spend"),
     )
 }
 
