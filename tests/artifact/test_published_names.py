@@ -184,3 +184,13 @@ def test_another_graph_of_the_same_size_is_refused(tmp_path):
     (other / "edges.csv").write_text(text.replace("\np0,p1\n", "\np0,p2\n"))
     done = call(*asked, other)
     assert "is not the graph that this model was trained on" in str(done.exception)
+
+
+def test_class_weights_do_not_publish_names_that_were_found(tmp_path):
+    words = ["--class-weight", "healthy=1", "--class-weight", "ill=3", "--class-prior", "healthy=0.4", "--class-prior"]
+    run = train(tables(tmp_path / "tables"), tmp_path / "run", *words, "ill=0.6")
+    assert not [name for name, data in for_anyone(run).items() if b"healthy" in data]
+    loaded = gv.load(run)
+    assert loaded.class_weight == {"healthy": 1.0, "ill": 3.0}
+    assert loaded.class_prior == {"healthy": 0.4, "ill": 0.6}
+    assert loaded.predict_proba().shape == (60, 2)

@@ -104,3 +104,10 @@ def test_names_of_levels_are_understood():
 def test_what_is_no_level_is_refused(level, message):
     with pytest.raises(InvalidInput, match=message):
         level_of(level)
+
+
+@pytest.mark.parametrize("attributes", [0, 1, None, "no"])
+def test_attributes_are_private_or_public(attributes):
+    for make in (lambda: KNeighbor(1, attributes=attributes), lambda: Node(3, attributes=attributes)):
+        with pytest.raises(InvalidInput, match=r"attributes = .*: must be True or False"):
+            make()

@@ -77,6 +77,7 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
             (state, _tensors(state)),
         )
     naming, fingerprint = _naming(folder, files, certificate), _fingerprint(folder, files)
+    _name_classes(model, naming)
     answers = FolderAnswers(folder)
     facts = certificate.facts
     for answer in answers.given:
@@ -97,6 +98,16 @@ def load(folder: str | Path, *, graph: Graph | None = None, device: str = "cpu")
     )
     model.recall(None if graph is None else _inputs(model, graph))
     return model
+
+
+def _name_classes(model: NodeClassifier, naming: Naming) -> None:
+    """Give class weights and shares the names that only the owner has; the published configuration has codes."""
+    if naming.declared_classes or naming.classes is None:
+        return
+    for field in ("class_weight", "class_prior"):
+        value = getattr(model, field)
+        if isinstance(value, dict):
+            setattr(model, field, {naming.class_name(int(code)): each for code, each in value.items()})
 
 
 def _certificate(folder: Path, files: Mapping[str, bytes]) -> Certificate:

@@ -194,7 +194,7 @@ def save(
     entries |= {name: Entry.of(data, "owner") for name, data in owners.items()}
     entries[JOURNAL] = Entry.of(owners[JOURNAL], "owner", "grows")
     audiences = {CARD: public, **{name: entry.audience for name, entry in entries.items()}}
-    card = _model_card(certificate, params_of(model), limit, audiences).encode()
+    card = _model_card(certificate, published_params(model), limit, audiences).encode()
     manifest = Manifest({**entries, CARD: Entry.of(card, public)})
     if state.keeper is not None:
         state.keeper.goes_to(folder, entries[STATE].sha256)
@@ -210,7 +210,7 @@ def _contents(
     config = {
         "format": CONFIG_FORMAT,
         "method": model.method,
-        "params": {**params_of(model), "level": level_to_dict(model.level)},
+        "params": {**published_params(model), "level": level_to_dict(model.level)},
         "budget": budget if math.isfinite(budget) else None,
         "naming": state.naming.public_dict(),
     }
@@ -231,12 +231,21 @@ def _contents(
     return covered, owners
 
 
-def params_of(model: NodeClassifier) -> dict[str, Any]:
-    """The parameters that make a model what it is."""
+def published_params(model: NodeClassifier) -> dict[str, Any]:
+    """The parameters for everybody: classes whose names were not declared stand there by their numbers."""
+    naming = model.fitted_.naming
+    hidden = () if naming.declared_classes else naming.classes or ()
+    return params_of(model, {name: str(number) for number, name in enumerate(hidden)})
+
+
+def params_of(model: NodeClassifier, codes: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """The parameters that make a model what it is, with `codes` in place of names of classes."""
     params = {name: value for name, value in model.get_params().items() if name not in NOT_KEPT}
     for name in ("shares", "class_weight", "class_prior"):
         value = params[name]
-        params[name] = {str(key): each for key, each in value.items()} if isinstance(value, Mapping) else value
+        known = {} if codes is None or name == "shares" else codes
+        if isinstance(value, Mapping):
+            params[name] = {known.get(str(key), str(key)): each for key, each in value.items()}
     return params
 
 

@@ -272,8 +272,7 @@ def load_graph(
 
     path = Path(name)
     given = seen_from_here(tables or {})
-    if (path / "part-00000").is_dir():
-        raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
+    check_whole(name)
     if is_path(name):
         return read_graph(path, directed=directed, seed=split_seed, mmap=mmap, **given)
     if mmap is not None:
@@ -283,6 +282,12 @@ def load_graph(
     if directed is not None:
         raise InvalidInput("directed", directed, f"belongs to files; the dataset {name} declares itself")
     return load_dataset(name, root=root, seed=split_seed)
+
+
+def check_whole(name: str) -> None:
+    """Refuse a graph that is divided into parts."""
+    if (Path(name) / "part-00000").is_dir():
+        raise InvalidInput("graph", name, "is divided into parts; start it with torchrun -m graphveil train")
 
 
 def named_ledger(path: Path | None, limit: float | None, budget: float | None) -> BudgetLedger | None:

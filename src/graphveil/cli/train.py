@@ -41,6 +41,7 @@ from graphveil.cli.options import (
     Threshold,
     Unit,
     about_tables,
+    check_whole,
     chosen_level,
     default_epsilon,
     default_method,
@@ -163,6 +164,7 @@ def train(
             model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
         )
         return
+    check_whole(graph)
     from graphveil.checkpoint import AlreadySaved, Checkpoint
 
     kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)

@@ -125,7 +125,10 @@ def node_index(nodes: Any, count: int) -> torch.Tensor:
     """Node indices from a mask, a list or an array, checked."""
     if isinstance(nodes, Sequence):
         nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
-    index = torch.as_tensor(nodes)
+    try:
+        index = torch.as_tensor(nodes)
+    except (TypeError, ValueError, RuntimeError):
+        raise InvalidInput("nodes", type(nodes).__name__, "must be row numbers, a mask, or ids as text") from None
     if index.dtype == torch.bool:
         if index.shape != (count,):
             raise InvalidInput("nodes", tuple(index.shape), f"a mask must have {count} entries")
@@ -135,5 +138,5 @@ def node_index(nodes: Any, count: int) -> torch.Tensor:
         raise InvalidInput("nodes", str(index.dtype), "must be indices or a mask")
     if len(index) and (int(index.min()) < 0 or int(index.max()) >= count):
         wrong = next(int(i) for i in index if not 0 <= int(i) < count)
-        raise InvalidInput("nodes", wrong, f"must lie in 0 .. {count - 1}")
+        raise InvalidInput("nodes", wrong, f"must lie in 0 .. {count - 1}; ids are given as text, such as '{wrong}'")
     return index.long()

@@ -271,6 +271,8 @@ class Predictions(Parameters):
             return torch.arange(count)
         if isinstance(nodes, str):
             nodes = [nodes]
+        if hasattr(nodes, "to_numpy"):  # a column of a table
+            nodes = nodes.to_numpy()
         given = list(nodes) if isinstance(nodes, Sequence | np.ndarray) else []
         if any(isinstance(each, str) for each in given):
             if not all(isinstance(each, str) for each in given):

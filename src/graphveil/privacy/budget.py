@@ -155,7 +155,7 @@ class Account:
             raise BudgetExceeded(
                 f"ledger: {100 * (self.used or 0):.3g} % of the limit, epsilon {self.limit:.4g}, are used, and with "
                 f"this training it would be {100 * (more.used or 0):.3g} %; nothing was drawn. Train with a smaller "
-                f"epsilon, of about {self.left or 0:.3g}, or raise the limit (graphveil ledger FILE --limit)"
+                "epsilon, or raise the limit (graphveil ledger FILE --limit)"
             )
         return more
 

@@ -75,6 +75,7 @@ class KNeighbor:
     def __post_init__(self) -> None:
         validate.count("k", self.k, least=0)
         _check_node_unit(self.unit)
+        _check_attributes(self.attributes)
         if self.k == 0 and not self.attributes:
             raise InvalidInput("k", self.k, "with public attributes this protects nothing; use k >= 1")
 
@@ -102,7 +103,13 @@ class Node:
 
     def __post_init__(self) -> None:
         validate.count("max_degree", self.max_degree)
+        _check_attributes(self.attributes)
         _check_node_unit(self.unit)
+
+
+def _check_attributes(attributes: bool) -> None:
+    if not isinstance(attributes, bool):
+        raise InvalidInput("attributes", attributes, "must be True or False")
 
 
 def _check_node_unit(unit: str) -> None:

@@ -207,3 +207,30 @@ def test_nodes_divided_by_time() -> None:
         Graph.from_tables(nodes, EDGES, time_column="opened", train_before="2024-02-01", test_after="2024-01-01")
     with pytest.raises(InvalidInput, match="train_before = 'soon': must be a number, a date"):
         Graph.from_tables(nodes, EDGES, time_column="opened", train_before="soon")
+
+
+def kinds_of(folder: Path, cells: list[str]) -> tuple[str, int]:
+    """The kind of a column with these cells, and how many features it makes."""
+    lines = ["id,label,x", *(f"{row},{row % 2},{cell}" for row, cell in enumerate(cells))]
+    (folder / "nodes.csv").write_text("\n".join(lines) + "\n")
+    (folder / "edges.csv").write_text("source,target\n0,1\n")
+    graph = read_graph(folder)
+    assert graph.counts is not None
+    return graph.counts.columns[0].kind, graph.num_features
+
+
+ONE_CELL = [
+    (["2021-05-03"] * 9, "2021-05-05 10:30:00"),
+    (["0", "1", "1"] * 3, "true"),
+    (["1", "2", "3", "4", "NA", "NA", "NA", "NA", "5"], "NA"),
+]
+
+
+@pytest.mark.parametrize(("others", "own"), ONE_CELL, ids=str)
+def test_one_cell_does_not_decide_what_a_column_is(tmp_path: Path, others: list[str], own: str) -> None:
+    """Kind and width of a column are published: one cell may lead to a refusal, never to another kind."""
+    usual = kinds_of(tmp_path, [*others, others[0]])
+    try:
+        assert kinds_of(tmp_path, [*others, own]) == usual
+    except InvalidInput as refused:
+        assert "column 'x'" in str(refused)

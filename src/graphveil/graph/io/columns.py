@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.sources import FORMATS, read_whole
+from graphveil.graph.io.sources import FORMATS, ODD_TIME, days_if_all_are, odd_time, read_whole
 from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.validation import LONGEST_ID, why_no_id
@@ -28,7 +28,7 @@ NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 _DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # The cells of a CSV column of true and false, which is numeric.
-TRUTH = "^(0|1|true|True|TRUE|false|False|FALSE)$"
+TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
 # Words for a missing value, which may stand among the numbers of a CSV column.
 GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 # As many distinct texts are categories, however few rows there are.
@@ -265,7 +265,15 @@ class Table:
         values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
             return _numbers_with_gaps(values)
+        if self.path.suffix == ".csv" and pa.types.is_timestamp(values.type):
+            return self._days_or_times(column, values)
         return values
+
+    def _days_or_times(self, column: str, values: pa.Array) -> pa.Array:
+        odd = odd_time(values)
+        if odd is not None:
+            raise self.cell_error(column, odd, ODD_TIME)
+        return days_if_all_are(values)
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
@@ -319,15 +327,15 @@ def _as_floats(values: pa.Array) -> np.ndarray:
 
 
 def _numbers_with_gaps(values: pa.Array) -> pa.Array:
-    """A column of text as numbers, if half of its cells are numbers and all others are words for a missing value."""
+    """A column of text as numbers, if all of its cells are numbers or words for a missing value."""
     gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
     if not pc.any(gap).as_py():
         return values
     number = pc.match_substring_regex(values, NUMBER)
-    fitting = pc.sum(number).as_py() or 0
-    given = len(values) - values.null_count
-    if fitting < given / 2 or not pc.all(pc.or_(number, gap)).as_py():
+    if not pc.all(pc.or_(number, gap)).as_py():
         return values
+    if not pc.any(number).as_py():
+        return pa.nulls(len(values))
     return pc.if_else(gap, pa.scalar(None, values.type), values).cast(pa.float64())
 
 

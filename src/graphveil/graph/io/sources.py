@@ -8,7 +8,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet
 
@@ -22,6 +24,7 @@ _NO_TABLE = {
 }
 # Of a header, as many bytes are looked at.
 _LONGEST_HEADER = 2**24
+ODD_TIME = "has a time of day, unlike most of this column; write dates alone, or times everywhere"
 
 
 def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
@@ -98,9 +101,37 @@ def with_times(table: pa.Table, others: Collection[str | None]) -> pa.Table:
         for kind in (pa.date32(), pa.timestamp("s"), pa.timestamp("ns")):
             with suppress(pa.ArrowException):
                 if column.null_count < len(column):
-                    table = table.set_column(place, name, column.cast(kind))
+                    table = table.set_column(place, name, _as_times(name, column.cast(kind).combine_chunks()))
                     break
     return table
+
+
+def odd_time(values: pa.Array) -> int | None:
+    """The place of the first time of day in a column where at least half of the cells are days; None: there is none.
+
+    One person's cell must not decide whether a column is one of days or of times: it shows in the number of features.
+    """
+    day = pc.equal(pc.floor_temporal(values, unit="day"), values)
+    days, given = pc.sum(day).as_py() or 0, len(values) - values.null_count
+    if days == given or days < given / 2:
+        return None
+    return int(np.argmin(day.fill_null(True).to_numpy(zero_copy_only=False)))
+
+
+def days_if_all_are(values: pa.Array) -> pa.Array:
+    """Times as days where no cell has a time of day."""
+    day = pc.equal(pc.floor_temporal(values, unit="day"), values)
+    return values.cast(pa.date32()) if pc.all(day).as_py() in (True, None) else values
+
+
+def _as_times(name: str, values: pa.Array) -> pa.Array:
+    """Days or times, by all cells together."""
+    if pa.types.is_date(values.type):
+        return values
+    odd = odd_time(values)
+    if odd is not None:
+        raise InvalidInput(f"row {odd + 1}, column {name!r}", str(values[odd]), ODD_TIME)
+    return days_if_all_are(values)
 
 
 def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
@@ -135,7 +166,12 @@ def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
         parse_options=form,
         # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
         convert_options=pyarrow.csv.ConvertOptions(
-            column_types={name: pa.large_string() for name in text}, null_values=[""], strings_can_be_null=True
+            column_types={name: pa.large_string() for name in text},
+            null_values=[""],
+            strings_can_be_null=True,
+            # Without 0 and 1: those are numbers, and one "true" among them must not make truth values of them.
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
         ),
     )
 

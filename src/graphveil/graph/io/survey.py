@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import GAP_WORDS, NUMBER, TRUTH, Table, is_text
+from graphveil.graph.io.sources import ODD_TIME
 from graphveil.graph.io.streams import LongTable, cells_as
 
 # Types that a CSV column can have besides text, in the order in which they are preferred.
@@ -24,7 +25,9 @@ _TYPES = {
     str(kind): kind
     for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.float64())
 }
-_NUMBERS, _TRUTHS, _GAPS = range(3)
+_NUMBERS, _TRUTHS, _GAPS, _DAYS = range(4)
+# A cell without a time of day.
+_DAY = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00(:00(\.0+)?)?)?\s*$"
 
 
 @dataclass
@@ -36,14 +39,15 @@ class ColumnFacts:
         rows: The row of the first appearance of each.
         kinds: Types in which all cells of a CSV column can be read.
         given: How many cells are not empty.
-        fitting: How many of them look like a number, like true or false, and like a word for a missing value.
+        fitting: How many of them look like a number, like true or false, like a word for a missing value, and
+            like a day.
     """
 
     values: list[Any] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)
     kinds: list[str] = field(default_factory=lambda: list(_TYPES))
     given: int = 0
-    fitting: list[int] = field(default_factory=lambda: [0, 0, 0])
+    fitting: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
 
     def take(self, cells: pa.Array, first: int, keep: int, *, csv: bool) -> None:
         """Look at some more cells, which begin in row `first`."""
@@ -63,6 +67,8 @@ class ColumnFacts:
     def _take_types(self, cells: pa.Array) -> None:
         """Most columns can be read in some type; only of others cells are counted by what they look like."""
         before, self.kinds = self.kinds, [kind for kind in self.kinds if _can_be(cells, _TYPES[kind])]
+        if "timestamp[ns]" in self.kinds:
+            self.fitting[_DAYS] += pc.sum(pc.match_substring_regex(cells, _DAY)).as_py() or 0
         if self.kinds:
             return
         if before:  # all cells until now could be read
@@ -75,13 +81,19 @@ class ColumnFacts:
 
     def csv_type(self) -> pa.DataType:
         """The type of a CSV column, as Arrow would find it in the whole column."""
-        numbers, _, gaps = self.fitting
+        numbers, _, gaps, _ = self.fitting
         if self.given == 0:
             return pa.null()
         if self.kinds:
             return _TYPES[self.kinds[0]]
-        with_gaps = gaps > 0 and numbers + gaps == self.given and numbers >= self.given / 2
-        return pa.float64() if with_gaps else pa.large_string()
+        if gaps == self.given:
+            return pa.null()
+        return pa.float64() if gaps > 0 and numbers + gaps == self.given else pa.large_string()
+
+    def has_odd_times(self) -> bool:
+        """Whether some cells have a time of day where most are days (`columns.odd_time`)."""
+        times = bool(self.kinds) and pa.types.is_timestamp(_TYPES[self.kinds[0]])
+        return times and self.given > self.fitting[_DAYS] >= self.given / 2
 
 
 class Survey(Table):
@@ -127,6 +139,9 @@ class Survey(Table):
     def finish(self) -> None:
         """Tell the table the types of its CSV columns."""
         if self.nodes.is_csv:
+            for name, facts in self.columns.items():
+                if name not in self.text and facts.has_odd_times():
+                    raise self.error(f"column {name!r}", "a cell", ODD_TIME)
             typed = {name: facts.csv_type() for name, facts in self.columns.items() if name not in self.text}
             self.nodes.types = {name: kind for name, kind in typed.items() if not is_text(kind)}
 
