@@ -262,7 +262,8 @@ def assumptions_of(plan: Plan) -> tuple[str, ...]:
     read = tuple(f"Treated as public, read from the data and not declared: {fact}." for fact in facts.undeclared)
     nodes = "Which nodes exist was settled beforehand, without looking at private data (no filter on class or degree)."
     settled = () if isinstance(level, Edge | Public) else (nodes,)
-    return (known, *read, *facts.declared_links(), *edges, simple, *settled, *plan.assumptions)
+    held_out = ("Public: which nodes are held out for the choice among the candidates.",) if plan.beside else ()
+    return (known, *held_out, *read, *facts.declared_links(), *edges, simple, *settled, *plan.assumptions)
 
 
 def not_protected_by(plan: Plan) -> tuple[str, ...]:

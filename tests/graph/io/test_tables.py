@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 import graphveil.graph.io.features as features_module
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
+from graphveil.graph.io.declared import TableOptions
 
 NODES = {
     "id": ["ann", "bob", "cyd", "dee"],
@@ -454,3 +455,17 @@ def test_one_word_does_not_make_text_of_true_and_false(tmp_path):
     (tmp_path / "nodes.csv").write_text("id,member\n0,true\n1,maybe\n2,true\n")
     with pytest.raises(InvalidInput, match=r"row 2, column 'member' = 'maybe': is not true or false"):
         read_graph(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"target_column": "from", "source_column": "from"}, "target_column = 'from': is the source_column already"),
+        ({"label_column": "id"}, "label_column = 'id': is the id_column already"),
+        ({"label_column": "fraud", "feature_columns": ("age", "fraud")}, "feature_columns = 'fraud': is the label_column"),
+    ],
+    ids=str,
+)
+def test_a_column_has_one_role(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        TableOptions(**options).resolved()

@@ -94,7 +94,23 @@ class TableOptions:
         """With the defaults in place of what was left open."""
         self._check_times()
         self._check_links()
-        return replace(self, **{name: value for name, value in _DEFAULTS.items() if getattr(self, name) is None})
+        resolved = replace(self, **{name: value for name, value in _DEFAULTS.items() if getattr(self, name) is None})
+        resolved._check_roles()
+        return resolved
+
+    def _check_roles(self) -> None:
+        """A column of a table has one role."""
+        of_nodes, of_edges = ("id", "label", "split"), ("source", "target", "weight", "relation")
+        for names in (of_nodes, of_edges):
+            taken: dict[str, str] = {}
+            for role in (f"{name}_column" for name in names):
+                column = getattr(self, role)
+                if column in taken:
+                    raise InvalidInput(role, column, f"is the {taken[column]} already; name another column")
+                if column is not None:
+                    taken[column] = role
+                if names is of_nodes and column is not None and column in (self.feature_columns or ()):
+                    raise InvalidInput("feature_columns", column, f"is the {role}; leave it out of the features")
 
     def check_columns(self, nodes: Sequence[str], edges: Sequence[str]) -> None:
         """Refuse to drop a column that is in neither table, or that is needed. To be asked of `resolved` options."""
