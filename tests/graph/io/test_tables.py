@@ -462,7 +462,7 @@ def test_one_word_does_not_make_text_of_true_and_false(tmp_path):
     [
         ({"target_column": "from", "source_column": "from"}, "target_column = 'from': is the source_column already"),
         ({"label_column": "id"}, "label_column = 'id': is the id_column already"),
-        ({"label_column": "fraud", "feature_columns": ("age", "fraud")}, "feature_columns = 'fraud': is the label_column"),
+        ({"label_column": "old", "feature_columns": ("x", "old")}, "feature_columns = 'old': is the label_column"),
     ],
     ids=str,
 )
