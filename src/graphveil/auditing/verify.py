@@ -134,6 +134,7 @@ def _as_configured(model: NodeClassifier) -> Iterator[str]:
         for name, value in _figures_of(wanted).items():
             if not _close(_figures_of(listed).get(name, math.nan), value):
                 yield f"certificate: {name} of {wanted.name} is not {value:.6g}, which its settings give"
+    plan = replace(plan, beside=claimed.beside)
     for name, sentences in (("assumptions", assumptions_of(plan)), ("not_protected", not_protected_by(plan))):
         if getattr(claimed, name) != sentences:
             yield f"certificate: {name} are not those of its method, level and settings"
