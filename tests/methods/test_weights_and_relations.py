@@ -36,7 +36,7 @@ def test_they_are_worth_reading(method, table, kind):
     gains = []
     for seed in range(2):
         scores = [
-            method(level=gv.KNeighbor(1), epsilon=8.0, seed=seed).fit(graph).score(graph.test_mask)
+            method(level=gv.KNeighbor(1), epsilon=8.0, seed=seed, table=table).fit(graph).score(graph.test_mask)
             for graph in graphs(seed, kind)
         ]
         gains.append(scores[0] - scores[1])
