@@ -141,21 +141,18 @@ class LinkStatistics:
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
-        ratio = self._own_class_ratio()
-        if ratio >= 1.1:
-            like = f"nodes link to their own class {ratio:.1f} times as often as chance would"
-        elif ratio <= 0.9:
-            like = f"nodes link to their own class only {ratio:.1f} times as often as chance would"
-        else:
-            like = "links hardly depend on classes"
+        like = self._own_class("nodes link to their own class") or "links hardly depend on classes"
         if plan.facts.weighted:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
 
-    def _own_class_ratio(self) -> float:
-        """How often partners are of the same class, as a multiple of what chance would give."""
+    def _own_class(self, what: str) -> str:
+        """How often this happens, as a multiple of what chance would give; nothing if that is about as often."""
         within = float(self.priors @ np.diag(self.compatibility))
-        return within / max(1e-9, float((self.priors**2).sum()))
+        ratio = within / max(1e-9, float((self.priors**2).sum()))
+        if 0.9 < ratio < 1.1:
+            return ""
+        return f"{what} {'only ' if ratio < 1 else ''}{ratio:.1f} times as often as chance would"
 
 
 class CoLinkStatistics(LinkStatistics):
@@ -174,14 +171,8 @@ class CoLinkStatistics(LinkStatistics):
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree, plan.facts.nodes - 1)
-        same = "nodes that link to the same node belong to the same class"
-        ratio = self._own_class_ratio()
-        if ratio >= 1.1:
-            like = f"{same} {ratio:.1f} times as often as chance would"
-        elif ratio <= 0.9:
-            like = f"{same} only {ratio:.1f} times as often as chance would"
-        else:
-            like = "links to the same node hardly depend on classes"
+        same = self._own_class("nodes that link to the same node belong to the same class")
+        like = same or "links to the same node hardly depend on classes"
         return (f"A node links to about {links:.3g} others, and {like}.",)
 
 
