@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import partial
 
 from benchmarks.result import Result, Section
-from graphveil.privacy.accounting import Gaussian, Loss, SampledGaussian, calibrate
+from graphveil.accounting import Gaussian, Loss, SampledGaussian, calibrate
 
 _PLAN = ["plan", "--method", "dpdgc", "--level", "k-neighbor", "--k", "5", "--epsilon", "16", "--delta", "1e-5"]
 _FACTS = ["--nodes", "7535", "--train-nodes", "5651", "--features", "745", "--classes", "8"]

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
+from graphveil.accounting import Gaussian, RandomizedResponse, compose, gaussian_epsilon, gaussian_mu
 from graphveil.auditing import Scores, gaussian_bound, lower_bound, one_run_bound, threshold_bound
 from graphveil.auditing.bounds import Branches, claim_bound, toss
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import Gaussian, RandomizedResponse, compose, gaussian_epsilon, gaussian_mu
 from support.alarms import expected_false_alarms
 
 DELTA = 1e-3

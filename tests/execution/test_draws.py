@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from graphveil.accounting import RandomizedResponse
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.execution.draws import (
@@ -23,7 +24,6 @@ from graphveil.execution.draws import (
 )
 from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
-from graphveil.privacy.accounting import RandomizedResponse
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import OUTWARD, noise_step
 from graphveil.privacy.levels import Edge

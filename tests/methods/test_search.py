@@ -8,6 +8,7 @@ import torch
 from sklearn.base import clone, is_classifier
 
 import graphveil as gv
+from graphveil.accounting import Composition
 from graphveil.auditing.adjacent import AdjacentGraphs, small_part
 from graphveil.auditing.recording import Replay, recorded_fit
 from graphveil.auditing.verify import check_certificate, verify
@@ -15,7 +16,6 @@ from graphveil.execution import Ledger
 from graphveil.graph import csbm
 from graphveil.methods.search import choice_plan, held_out_counts
 from graphveil.noise import NoiseSource
-from graphveil.privacy.accounting import Composition
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import plan_from_dict, plan_to_dict
 from graphveil.privacy.sensitivity import held_out_counts as bound_of

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
+from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger, ledger
 from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response
 from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
-from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Node
 from support.adjacent import random_pairs

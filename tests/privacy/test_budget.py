@@ -8,11 +8,11 @@ from dataclasses import replace
 import pytest
 
 import graphveil as gv
+from graphveil.accounting import compose, gaussian_epsilon
+from graphveil.accounting.composition import RENYI_ORDERS
 from graphveil.checkpoint import Checkpoint
 from graphveil.graph import csbm
 from graphveil.methods.spending import make_plan
-from graphveil.privacy.accounting import compose, gaussian_epsilon
-from graphveil.privacy.accounting.composition import RENYI_ORDERS
 from graphveil.privacy.budget import Account, BudgetLedger, Entry, covers
 
 FACTS = gv.PublicFacts(nodes=1000, train_nodes=500, features=10, classes=2)

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphveil.accounting import Gaussian, SampledGaussian, compose
 from graphveil.errors import InvalidInput
 from graphveil.methods.dpdgc_plan import table_at
 from graphveil.methods.registry import METHODS
 from graphveil.methods.spending import Settings, make_plan
-from graphveil.privacy.accounting import Gaussian, SampledGaussian, compose
 from graphveil.privacy.facts import PublicFacts, automatic_delta, delta_warning
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.privacy.mechanisms import (

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from graphveil.privacy.accounting import Gaussian, compose
+from graphveil.accounting import Gaussian, compose
 from graphveil.privacy.plan import Plan
 from support.adjacent import Pair
 

@@ -22,8 +22,7 @@ from scipy.special import ndtri
 from scipy.stats import beta, rankdata
 
 from graphveil import validate
-from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import (
+from graphveil.accounting import (
     Composition,
     Gaussian,
     Loss,
@@ -31,7 +30,8 @@ from graphveil.privacy.accounting import (
     SampledGaussian,
     gaussian_epsilon,
 )
-from graphveil.privacy.accounting.discretised import pure_epsilon
+from graphveil.accounting.discretised import pure_epsilon
+from graphveil.errors import InvalidInput
 
 # The part of the trials on which thresholds are chosen.
 _SELECTION = 0.3

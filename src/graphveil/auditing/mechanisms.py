@@ -14,6 +14,8 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil.accounting import Composition, RandomizedResponse, SampledGaussian
+from graphveil.accounting.discretised import log_mixture_factor, sampled_pair
 from graphveil.auditing.bounds import Branches, Claim, Scores, toss
 from graphveil.auditing.canaries import Canary, Query, canary_of, copies, with_unlinked_nodes
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
@@ -23,8 +25,6 @@ from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear, SparseRows
 from graphveil.methods.training import NO_LABEL
 from graphveil.noise import NoiseSource
-from graphveil.privacy.accounting import Composition, RandomizedResponse, SampledGaussian
-from graphveil.privacy.accounting.discretised import log_mixture_factor, sampled_pair
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Kind, Mechanism, Responses
 from graphveil.privacy.plan import Plan
 

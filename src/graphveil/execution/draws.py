@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil.accounting import RandomizedResponse
 from graphveil.errors import InvalidInput
 from graphveil.noise.normals import Rounding
 from graphveil.noise.source import NoiseSource
 from graphveil.privacy import lattice
-from graphveil.privacy.accounting import RandomizedResponse
 
 if TYPE_CHECKING:
     from graphveil.execution.ledger import LedgerLike

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from graphveil import validate
+from graphveil.accounting import Gaussian, calibrate
+from graphveil.accounting.calibration import search_factor
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
@@ -20,8 +22,6 @@ from graphveil.methods.history import LOGGER
 from graphveil.methods.parameters import Settable
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
-from graphveil.privacy.accounting import Gaussian, calibrate
-from graphveil.privacy.accounting.calibration import search_factor
 from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import PublicFacts

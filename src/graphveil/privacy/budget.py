@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
+from graphveil.accounting import AnyOf, Composition, Loss, gaussian_epsilon
+from graphveil.accounting.composition import RENYI_ORDERS, renyi_divergences, renyi_to_epsilon
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.privacy.accounting import AnyOf, Composition, Loss, gaussian_epsilon
-from graphveil.privacy.accounting.composition import RENYI_ORDERS, renyi_divergences, renyi_to_epsilon
 from graphveil.privacy.facts import check_delta
 from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, describe, level_from_dict, level_to_dict

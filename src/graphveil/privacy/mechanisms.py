@@ -1,6 +1,6 @@
 """Mechanisms as values: what is drawn from private data, how far it moves, and with how much noise.
 
-A mechanism draws nothing. `execution.Ledger` draws, and `privacy.accounting` says what a mechanism costs.
+A mechanism draws nothing. `execution.Ledger` draws, and `accounting` says what a mechanism costs.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from graphveil import validate
+from graphveil.accounting import Gaussian, Loss, RandomizedResponse, SampledGaussian
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import Gaussian, Loss, RandomizedResponse, SampledGaussian
 
 Kind = Literal["training", "unlabelled"]
 KINDS: tuple[Kind, ...] = ("training", "unlabelled")

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Any
 
 from graphveil import validate
+from graphveil.accounting import AnyOf, Composition, Loss
+from graphveil.accounting.calibration import least_factor, search_factor
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import AnyOf, Composition, Loss
-from graphveil.privacy.accounting.calibration import least_factor, search_factor
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Level, Public, check_size, level_from_dict, level_to_dict, with_unit

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from itertools import product
 
 from graphveil import validate
+from graphveil.accounting.composition import Composition
+from graphveil.accounting.discretised import discretised
+from graphveil.accounting.losses import Loss, RandomizedResponse, check_losses, gaussian_delta
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting.composition import Composition
-from graphveil.privacy.accounting.discretised import discretised
-from graphveil.privacy.accounting.losses import Loss, RandomizedResponse, check_losses, gaussian_delta
 
 _TOLERANCE = 1e-3
 # Searches aim inside the accepted range, so that a small error still ends within it.

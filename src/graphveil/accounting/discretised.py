@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln, logsumexp, ndtr, ndtri
 
-from graphveil.privacy.accounting.losses import Gaussian, RandomizedResponse, SampledGaussian
+from graphveil.accounting.losses import Gaussian, RandomizedResponse, SampledGaussian
 
 # Probability that may be moved to an infinite loss over all steps of one mechanism.
 TAIL_MASS = 1e-13

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, calibrate, compose
+from graphveil.accounting.calibration import least_factor
 from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import Gaussian, RandomizedResponse, SampledGaussian, calibrate, compose
-from graphveil.privacy.accounting.calibration import least_factor
 
 DELTAS = st.sampled_from([1e-4, 1e-5, 1e-6])
 TARGETS = st.floats(0.1, 32.0)

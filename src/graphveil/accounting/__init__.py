@@ -5,9 +5,9 @@
 12.38
 """
 
-from graphveil.privacy.accounting.calibration import Calibration, calibrate
-from graphveil.privacy.accounting.composition import Composition, compose
-from graphveil.privacy.accounting.losses import (
+from graphveil.accounting.calibration import Calibration, calibrate
+from graphveil.accounting.composition import Composition, compose
+from graphveil.accounting.losses import (
     AnyOf,
     Gaussian,
     Loss,

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, norm
 
-from graphveil.errors import InvalidInput
-from graphveil.privacy.accounting import (
+from graphveil.accounting import (
     AnyOf,
     Gaussian,
     RandomizedResponse,
@@ -21,8 +20,9 @@ from graphveil.privacy.accounting import (
     gaussian_epsilon,
     gaussian_mu,
 )
-from graphveil.privacy.accounting.composition import RENYI_ORDERS, _renyi
-from graphveil.privacy.accounting.discretised import discretised, pure_epsilon
+from graphveil.accounting.composition import RENYI_ORDERS, _renyi
+from graphveil.accounting.discretised import discretised, pure_epsilon
+from graphveil.errors import InvalidInput
 
 CHECK_VALUES = [
     (2.16, 2, 0.0129, 7735, 1e-5, 10.636),

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from graphveil import validate
-from graphveil.privacy.accounting.discretised import (
+from graphveil.accounting.discretised import (
     TAIL_MASS,
     Counts,
     DiscretisedLoss,
@@ -29,7 +29,7 @@ from graphveil.privacy.accounting.discretised import (
     pure_epsilon,
     sampled_pair,
 )
-from graphveil.privacy.accounting.losses import (
+from graphveil.accounting.losses import (
     AnyOf,
     Gaussian,
     Loss,
