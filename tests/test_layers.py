@@ -12,8 +12,7 @@ ROOT = Path(graphveil.__file__).parent
 LAYERS = (
     "errors",
     "validate",
-    "job",
-    "provenance",
+    "process",
     "storage",
     "accounting",
     "privacy",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from graphveil.privacy.facts import PublicFacts
     from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
     from graphveil.privacy.plan import Plan
-    from graphveil.provenance import __version__
+    from graphveil.process import __version__
 
 
 # Public names, by the module that has them.
@@ -40,7 +40,7 @@ _MODULES = {
     "privacy.facts": ("PublicFacts",),
     "privacy.levels": ("Edge", "KNeighbor", "Level", "Node", "Public"),
     "privacy.plan": ("Plan",),
-    "provenance": ("__version__",),
+    "process": ("__version__",),
 }
 
 __all__ = [

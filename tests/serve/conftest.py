@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphveil.serve.tokens import tokens_of
+from graphveil.serve.answers import tokens_of
 from support.artifacts import NEW, fitted
 
 

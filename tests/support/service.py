@@ -15,10 +15,9 @@ for module in ("fastapi", "uvicorn", "httptools"):
     pytest.importorskip(module, reason="needs the extra: pip install 'graphveil[serve]'")
 
 from graphveil.methods.naming import Naming  # noqa: E402
+from graphveil.serve.answers import Predictions, Tokens  # noqa: E402
 from graphveil.serve.app import make_app  # noqa: E402
-from graphveil.serve.predictions import Predictions  # noqa: E402
 from graphveil.serve.server import bind, make_server  # noqa: E402
-from graphveil.serve.tokens import Tokens  # noqa: E402
 
 # Names that a careless server would take for paths, templates or numbers.
 NAMES = ("anna", "../../owner/token_secret", "a/b", "%2e%2e%2f", "ü ñ", "{node}", "7", "null", "x\u0000y", '"')

@@ -19,9 +19,8 @@ from graphveil.experiments.spec import is_defined_at
 from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.methods.registry import method_class, other_names
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
-from graphveil.provenance import __version__
-from graphveil.report.writing import write_files
-from graphveil.storage.files import Journal
+from graphveil.process import __version__
+from graphveil.storage.files import Journal, write_files
 
 GRAPHS = ("csbm", "cora", "chameleon")
 EPSILON = 4.0

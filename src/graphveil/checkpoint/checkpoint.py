@@ -33,7 +33,7 @@ from graphveil.privacy.certificate import library_versions
 from graphveil.privacy.levels import Public, level_to_dict
 from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
-from graphveil.provenance import code_digest
+from graphveil.process import code_digest
 from graphveil.storage.decoding import decoding
 
 # Torch's generator, as it was when a stage was kept: initial weights and the keys of dropout come from it.

@@ -146,7 +146,7 @@ def _level(
 
 def _write(out: Path, report: AuditReport) -> None:
     from graphveil.auditing.report import draw_picture, picture_in_words
-    from graphveil.report.writing import write_files
+    from graphveil.storage.files import write_files
 
     words = picture_in_words(report)
     content = json.loads(report.to_json()) | {"picture": words}

@@ -55,7 +55,7 @@ from graphveil.cli.options import (
 )
 from graphveil.cli.plan import warn_of_delta
 from graphveil.errors import InvalidInput
-from graphveil.job import started_by_torchrun
+from graphveil.process import started_by_torchrun
 
 if TYPE_CHECKING:
     from graphveil.checkpoint import AlreadySaved, Checkpoint
@@ -229,7 +229,7 @@ def _train(
 ) -> None:
     """Fit in this process, save and print. Whatever can be refused is refused before the fit."""
     from graphveil.artifact.saving import check_budget, check_new_run, check_space
-    from graphveil.job import peak_memory_mb
+    from graphveil.process import peak_memory_mb
 
     if out is not None:
         check_new_run("out", out)

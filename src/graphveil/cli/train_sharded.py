@@ -21,7 +21,7 @@ from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import BudgetExceeded, InvalidInput
-from graphveil.job import check_job, peak_memory_mb
+from graphveil.process import check_job, peak_memory_mb
 
 if TYPE_CHECKING:
     from graphveil.graph import Graph

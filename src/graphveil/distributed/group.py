@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from graphveil.errors import GraphveilError, InvalidInput
-from graphveil.job import place_in_job
+from graphveil.process import place_in_job
 
 # Longer than any process works between two exchanges; a process that hangs ends the job after this.
 _PATIENCE = timedelta(minutes=30)

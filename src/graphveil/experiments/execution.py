@@ -27,12 +27,11 @@ from graphveil.experiments.spec import GraphRef, Run, Spec
 from graphveil.graph import Graph, load_dataset, read_graph
 from graphveil.graph.datasets import SOURCES, MissingData, canonical_name, find_raw_files, keeps_split
 from graphveil.graph.io import is_path
-from graphveil.job import forget_peak, peak_memory_mb
 from graphveil.methods import method_class
 from graphveil.privacy.certificate import library_versions
 from graphveil.privacy.facts import paper_delta
 from graphveil.privacy.levels import Edge
-from graphveil.provenance import code_digest
+from graphveil.process import code_digest, forget_peak, peak_memory_mb
 
 
 def chosen_graphs(spec: Spec, names: list[str], root: str | None) -> Spec:

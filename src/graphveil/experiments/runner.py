@@ -21,7 +21,7 @@ from graphveil.experiments.execution import MOST_AT_ONCE, cores, outcomes, threa
 from graphveil.experiments.results import CALLS, RUNS
 from graphveil.experiments.spec import Run, Spec
 from graphveil.experiments.summary import duration
-from graphveil.provenance import code_digest
+from graphveil.process import code_digest
 from graphveil.storage.files import Journal
 
 

@@ -5,8 +5,7 @@ Nothing here computes a result; everything is read from what `graphveil bench` a
 
 from graphveil.evaluation import Evaluation, evaluate
 from graphveil.report.charts import Chart, Point, Series, charts_of
-from graphveil.report.folders import Experiment, RunFolder, read_folder
-from graphveil.report.writing import FORMATS, html_report, write_report
+from graphveil.report.writing import FORMATS, Experiment, RunFolder, html_report, read_folder, write_report
 
 __all__ = [
     "FORMATS",

@@ -32,8 +32,8 @@ from graphveil.report.document import (
     whole_percents,
 )
 from graphveil.report.drawing import figure_html
-from graphveil.report.folders import FOR_THE_OWNER, Experiment, RunFolder
 from graphveil.report.leaderboard import Place, boards_html
+from graphveil.report.writing import FOR_THE_OWNER, Experiment, RunFolder
 
 # Figures of one kind on a page; `--format svg` draws all of them.
 MOST_CHARTS = 8

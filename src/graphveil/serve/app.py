@@ -14,10 +14,9 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
-from graphveil.provenance import __version__
+from graphveil.process import __version__
+from graphveil.serve.answers import LONGEST_NAME, Predictions, Tokens
 from graphveil.serve.guard import DETAILS, Guard, Handler, Metrics, refusal
-from graphveil.serve.predictions import LONGEST_NAME, Predictions
-from graphveil.serve.tokens import Tokens
 
 LARGEST_BODY = 16 * 1024
 _PREDICTION = "/v1/prediction"

@@ -99,6 +99,40 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
         raise
 
 
+def write_files(folder: Path, files: dict[str, bytes]) -> list[Path]:
+    """Put files into a folder, each complete the moment it is there, and none unless all could be written.
+
+    Args:
+        folder: Made if it is not there.
+        files: Their contents by name.
+
+    Returns:
+        The paths of the files.
+
+    Raises:
+        InvalidInput: If the folder or a file cannot be written, or a folder or device has a file's name.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        beside = Path(tempfile.mkdtemp(prefix=".report-", dir=folder))
+    except OSError as error:
+        raise InvalidInput("out", str(folder), f"cannot be written to: {error.strerror}") from None
+    try:
+        for name, data in files.items():
+            if (folder / name).is_dir():
+                raise InvalidInput("out", str(folder / name), "is a folder")
+            if (folder / name).exists() and not (folder / name).is_file():
+                raise InvalidInput("out", str(folder / name), "is not an ordinary file, and would be replaced by one")
+            (beside / name).write_bytes(data)
+        for name in files:
+            os.replace(beside / name, folder / name)
+    except OSError as error:
+        raise InvalidInput("out", str(folder), f"cannot be written to: {error.strerror}") from None
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return [folder / name for name in files]
+
+
 def append(handle: int, at: int, data: bytes) -> None:
     """Write behind the first `at` bytes of an open file, in place of whatever is there, and force it to disk."""
     os.ftruncate(handle, at)

@@ -1,11 +1,17 @@
-"""This process: its place in a job of several, as the environment says, and its peak memory. This needs no PyTorch."""
+"""This process: the version and a digest of its source code, its place in a job of several, and its peak memory.
+
+Results carry the digest, because a version number says too little while the code is being changed. Nothing here needs
+PyTorch.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import resource
 import sys
+from functools import cache
 from pathlib import Path
 
 from graphveil.errors import InvalidInput
@@ -74,3 +80,20 @@ def peak_memory_mb() -> float:
         return int(peak[1]) / 1024
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+__version__ = "0.2.0"
+# Packages that run and show experiments, and have no influence on a result.
+_WITHOUT = ("cli", "experiments", "report")
+
+
+@cache
+def code_digest() -> str:
+    """A digest of the package's source, as it was when this process called this for the first time."""
+    package = Path(__file__).parent
+    digest = hashlib.blake2b(digest_size=6)
+    for file in sorted(package.rglob("*.py")):
+        place = file.relative_to(package)
+        if place.parts[0] not in _WITHOUT:
+            digest.update(f"{place.as_posix()}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
