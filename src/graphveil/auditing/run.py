@@ -38,6 +38,9 @@ FITS = 200
 _SMALL = 60
 _CHEAP = {"steps": 5, "epochs": 5, "hidden": 8}
 
+# One attack, ready to run: given a seed and a confidence it returns a finding.
+Task = Callable[[int, float], Finding]
+
 
 @dataclass(frozen=True, eq=False)
 class Case:
@@ -165,7 +168,7 @@ def audit(
     tasks, skipped = _tasks(case, canaries, fits, chosen)
     each = 1 - (1 - confidence) / max(1, len(tasks))
     rng = np.random.default_rng(seed)
-    findings = [task.run(int(rng.integers(2**52)), each) for task in tasks]
+    findings = [task(int(rng.integers(2**52)), each) for task in tasks]
     leaks = [leak for name in BLACK_BOX if name in chosen for leak in _leaks(case, name, int(rng.integers(2**52)))]
     movements: list[Movement] = []
     if "arithmetic" in chosen:
@@ -194,13 +197,6 @@ def audit(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class Task:
-    """One attack, ready to run: given a seed and a confidence it returns a finding."""
-
-    run: Callable[[int, float], Finding]
-
-
 def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int | None) -> list[Finding]:
     """The cheap attacks: on every mechanism of a plan, and on all mechanisms of a branch together.
 
@@ -217,7 +213,7 @@ def audit_mechanisms(subject: Subject, trials: int, confidence: float, seed: int
     groups += [branch for branch in subject.branches() if len(branch) > 1]
     each = 1 - (1 - confidence) / max(1, len(groups))
     rng = np.random.default_rng(seed)
-    return [_mechanism_task(subject, group, trials).run(int(rng.integers(2**52)), each) for group in groups]
+    return [_mechanism_task(subject, group, trials)(int(rng.integers(2**52)), each) for group in groups]
 
 
 def _checked_attacks(attacks: Sequence[str] | None) -> Sequence[str]:
@@ -256,11 +252,11 @@ def _case(
     if epsilon is None and not isinstance(level, Public):
         epsilon = 4.0
     if isinstance(level, KNeighbor) and cls.sums_attributes and options.get("max_degree") is None:
-        options["max_degree"] = _largest_degree(graph) + level.k
+        options["max_degree"] = largest_degree(graph) + level.k
     return Case(cls, level, epsilon, delta, options, graph, broken)
 
 
-def _largest_degree(graph: Graph) -> int:
+def largest_degree(graph: Graph) -> int:
     """The largest degree of the graph; an audit is about the method and need not protect this graph."""
     both = graph.to_scipy() + graph.to_scipy().T
     return int(max(1, np.diff(both.indptr).max()))
@@ -271,7 +267,7 @@ def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tupl
         return [], ["attacks on a claim: level none claims nothing"]
     subject = case.subject()
     charged = subject.charged()
-    tasks, skipped = [], []
+    tasks, skipped = list[Task](), list[str]()
     for mechanism in charged:
         if attack_name(mechanism) in attacks:
             tasks.append(_mechanism_task(subject, [mechanism], canaries))
@@ -285,14 +281,14 @@ def _tasks(case: Case, canaries: int, fits: int, attacks: Sequence[str]) -> tupl
     released = any(map(shows_readers, charged))
     if "one-run" in attacks:
         if released and not sampled and _room(case) >= 40:
-            tasks.append(Task(lambda seed, each: _one_run(case, subject, seed, each)))
+            tasks.append(lambda seed, each: _one_run(case, subject, seed, each))
         else:
             skipped.append("one-run: needs released tables, full batches and room for 40 canaries")
     if "end-to-end" in attacks:
         if any(mechanism.role == "edges" for mechanism in charged):
             skipped.append("end-to-end: randomised edges are audited bit by bit")
         else:
-            tasks.append(Task(lambda seed, each: _end_to_end(case, fits, seed, each)))
+            tasks.append(lambda seed, each: _end_to_end(case, fits, seed, each))
     return tasks, skipped
 
 
@@ -314,7 +310,7 @@ def _mechanism_task(subject: Subject, mechanisms: list[Mechanism], trials: int) 
         claimed = claim.epsilon(subject.claimed.delta)
         return Finding(attack, " + ".join(names), claimed, bound, scores, time.perf_counter() - start)
 
-    return Task(run)
+    return run
 
 
 def _one_run(case: Case, subject: Subject, seed: int, each: float) -> Finding:

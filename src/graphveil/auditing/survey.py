@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import validate
-from graphveil.auditing.run import CANARIES, USUAL, audit
+from graphveil.auditing.run import CANARIES, USUAL, audit, largest_degree
 from graphveil.auditing.twins import TWINS
 from graphveil.experiments.spec import is_defined_at
 from graphveil.graph import Graph, csbm, load_dataset
@@ -124,7 +124,7 @@ def run(
         done = {record["key"] for record in journal.records}
         for name in graphs:
             graph = _graph(name, root)
-            for row in rows(name, _largest_degree(graph)):
+            for row in rows(name, largest_degree(graph)):
                 if row.key in done:
                     continue
                 record = _run(row, graph, seed, quick)
@@ -166,11 +166,6 @@ def _attacks(row: Row, quick: bool) -> list[str] | None:
 
 def _graph(name: str, root: Path | None) -> Graph:
     return csbm(0.5, n=1000, f=20, seed=0) if name == "csbm" else load_dataset(name, root=root, seed=0)
-
-
-def _largest_degree(graph: Graph) -> int:
-    both = graph.to_scipy() + graph.to_scipy().T
-    return int((both.indptr[1:] - both.indptr[:-1]).max())
 
 
 def _page(records: list[dict[str, Any]], quick: bool) -> str:

@@ -153,6 +153,12 @@ def cell_line(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+def plain_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A Markdown table of text."""
+    lines = [cell_line(map(escaped, heads)), cell_line("---" for _ in heads)]
+    return "\n".join([*lines, *(cell_line(map(escaped, row)) for row in rows)])
+
+
 def run_counts(results: Results) -> list[str]:
     """How many runs are done and how many failed, with their errors."""
     done = len(results.records) - len(results.failed)

@@ -18,7 +18,7 @@ from graphveil.experiments.results import (
     placed_results,
     score_in,
 )
-from graphveil.experiments.summary import cell_line, escaped
+from graphveil.experiments.summary import escaped, plain_table
 from graphveil.report.document import Html, element, scrolling, simple_table, together
 
 # A run by its graph, its level with unit and budget, and its method with options.
@@ -229,12 +229,10 @@ def boards_markdown(results: Results) -> list[str]:
         return []
     rows = [(m, str(first), f"{near} of {of} ({near / of:.0%})") for m, first, near, of in overall(boards)]
     parts = ["### Leaderboard", _ABOUT.format(score=results.metric.replace("_", " "))]
-    parts.append(_markdown(("all levels together", "first", "first or within its interval"), rows))
+    parts.append(plain_table(("all levels together", "first", "first or within its interval"), rows))
     for board in boards:
-        parts += [f"#### {escaped(board.block)}", _markdown(_HEADS, [_words(board, each) for each in board.standings])]
+        parts += [
+            f"#### {escaped(board.block)}",
+            plain_table(_HEADS, [_words(board, each) for each in board.standings]),
+        ]
     return parts
-
-
-def _markdown(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [cell_line(map(escaped, heads)), cell_line("---" for _ in heads)]
-    return "\n".join([*lines, *(cell_line(map(escaped, row)) for row in rows)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from graphveil.errors import InvalidInput
 from graphveil.evaluation import Evaluation
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES, SPECS
 from graphveil.experiments.results import CALLS, RUNS, Results, read_results
-from graphveil.experiments.summary import cell_line, escaped, markdown_table
+from graphveil.experiments.summary import escaped, markdown_table, plain_table
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict
 from graphveil.report.charts import Chart, calibration_chart, charts_of
@@ -240,7 +240,7 @@ def _run_markdown(run: RunFolder) -> list[str]:
     if run.evaluation is not None:
         names = run.evaluation.classes
         rows = ([name, *map(str, row)] for name, row in zip(names, run.evaluation.confusion, strict=True))
-        parts += ["## Confusion matrix (rows: true class)", _table(["true class", *names], rows)]
+        parts += ["## Confusion matrix (rows: true class)", plain_table(["true class", *names], rows)]
         parts += [_numbers(calibration_chart(run.evaluation), "##")]
     if metrics.get("command"):
         parts += ["## To do it again", _indented(str(metrics["command"]))]
@@ -249,13 +249,8 @@ def _run_markdown(run: RunFolder) -> list[str]:
 
 def _numbers(chart: Chart, level: str = "###") -> str:
     rows = ([f"{label}, {what}" if what else label, *values] for label, what, *values in chart.numbers())
-    table = _table(["series", chart.x_label, chart.y_label, "interval", chart.counted], rows)
+    table = plain_table(["series", chart.x_label, chart.y_label, "interval", chart.counted], rows)
     return f"{level} {escaped(chart.kind)}: {escaped(chart.title)}\n\n{table}"
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [cell_line(map(escaped, heads)), cell_line("---" for _ in heads)]
-    return "\n".join([*lines, *(cell_line(map(escaped, row)) for row in rows)])
 
 
 def _indented(text: str) -> str:
