@@ -80,6 +80,13 @@ def seed(field: str, value: object) -> int:
     return count(field, value, least=0)
 
 
+def flag(field: str, value: object) -> bool:
+    """True or False, and no other value that Python takes for one of them."""
+    if not isinstance(value, bool):
+        raise InvalidInput(field, value, "must be True or False")
+    return value
+
+
 def device(value: object) -> str:
     """A device of PyTorch that this machine has: cpu, cuda or cuda:N."""
     import torch

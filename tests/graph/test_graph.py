@@ -251,3 +251,10 @@ def test_repr_is_one_line(triangle: Graph) -> None:
     assert repr(triangle) == (
         "Graph('triangle': 4 nodes, 6 stored edges, undirected, 2 features, 2 classes, 2/0/1 in train/val/test)"
     )
+
+
+@pytest.mark.parametrize("name", ["drop_self_loops", "merge_duplicates", "symmetrize", "directed"])
+def test_words_and_numbers_are_no_truth_values(name):
+    for value in ("no", 1, None):
+        with pytest.raises(InvalidInput, match=f"{name} = .*True or False"):
+            Graph.from_edge_index([[0, 1], [1, 0]], num_nodes=2, **{name: value})

@@ -282,3 +282,10 @@ def test_a_plan_that_forgets_a_mechanism_cannot_be_executed(graph, monkeypatch, 
 def test_a_dropout_that_makes_no_sense_is_refused(dropout):
     with pytest.raises(gv.InvalidInput, match="dropout = "):
         gv.MLP(gv.Public(), dropout=dropout, epochs=1, show_progress=False).fit(csbm(0.5, n=60, f=4, seed=0))
+
+
+@pytest.mark.parametrize("name", ["cap_degrees", "show_progress"])
+def test_a_word_is_no_truth_value(name):
+    model = gv.GAP(level=gv.Node(max_degree=3), epsilon=4.0, **{name: "no"})
+    with pytest.raises(gv.InvalidInput, match=f"{name} = 'no': must be True or False"):
+        model.fit(csbm(n=60, f=4, seed=0))

@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency, links, validation
 from graphveil.graph.adjacency import Repairs
@@ -284,7 +285,8 @@ class Graph(Conversions):
             InvalidInput: The data is not a graph as `Graph` describes it.
         """
         n = validation.count_nodes(num_nodes, x, y)
-        repairs = Repairs(drop_self_loops, merge_duplicates, symmetrize)
+        asked = {"drop_self_loops": drop_self_loops, "merge_duplicates": merge_duplicates, "symmetrize": symmetrize}
+        repairs = Repairs(**{name: validate.flag(name, value) for name, value in asked.items()})
         linked = links.from_edges(edge_index, n, repairs, edge_weight, max_weight, edge_relation, relations)
         return cls(features=x, labels=y, **linked, **fields)
 

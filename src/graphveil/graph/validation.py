@@ -15,6 +15,8 @@ from graphveil.graph.adjacency import row_of
 
 # The longest id that a request to `graphveil serve` can hold within the limit on its body.
 LONGEST_ID = 1024
+# An integer of 64 bits in its usual form.
+INTEGER = "0|-?[1-9][0-9]{0,17}"
 # Features are checked in slices, so that no mask of the full size is ever made.
 _ROWS_AT_ONCE = 65_536
 
@@ -195,7 +197,7 @@ def spells_integer(name: str) -> bool:
         >>> spells_integer("7"), spells_integer("007")
         (True, False)
     """
-    return re.fullmatch("0|-?[1-9][0-9]{0,17}", name) is not None
+    return re.fullmatch(INTEGER, name) is not None
 
 
 def numeric_columns(pairs: Sequence[tuple[int, int]], width: int) -> tuple[tuple[int, int], ...]:

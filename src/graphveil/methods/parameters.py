@@ -257,6 +257,9 @@ class Parameters(Settable):
         validate.device(self.device)
         if self.seed is not None:
             validate.seed("seed", self.seed)
+        validate.flag("cap_degrees", self.cap_degrees)
+        if self.show_progress is not None:
+            validate.flag("show_progress", self.show_progress)
         validate.count("epochs", self.epochs, least=0)
         for name, most in _MOST.items():
             if hasattr(self, name):
@@ -273,7 +276,7 @@ class Parameters(Settable):
             batch_size=self.batch_size,
             clip=self.clip,
             max_degree=self.max_degree,
-            capped=self.cap_degrees,
+            capped=validate.flag("cap_degrees", self.cap_degrees),
             reserved_readers=self.reserved_readers,
             shares=self.shares or {},
             counts_classes=self.class_weight == BALANCED,

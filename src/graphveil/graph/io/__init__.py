@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.convert import read_pt
@@ -86,6 +87,9 @@ def read_graph(
         ...     gg.read_graph(f"{folder}/mine.npz").num_nodes
         100
     """
+    validate.flag("symmetrize", symmetrize)
+    if directed is not None:
+        validate.flag("directed", directed)
     path = Path(path)
     path = path.parent if path.name == DECLARATIONS else path
     given = path
@@ -116,6 +120,7 @@ def graph_of_tables(
     from graphveil.graph.io.sources import arrow_table
     from graphveil.graph.io.tables import content_of_tables
 
+    validate.flag("directed", directed)
     content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), table_options(options))
     repairs = Repairs(content.drop_self_loops, content.merge_duplicates, symmetrize=not directed)
     graph = Graph.from_edge_index(**content.fields, name=name, directed=directed, **asdict(repairs))

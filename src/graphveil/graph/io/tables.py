@@ -39,7 +39,7 @@ from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
-from graphveil.graph.validation import spells_integer
+from graphveil.graph.validation import INTEGER
 
 
 @dataclass(frozen=True)
@@ -326,10 +326,9 @@ def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:
 def _named(ids: pa.Array) -> np.ndarray | None:
     """Ids for the graph: integers where they are (or are spelled as) integers, None if they just count the rows."""
     if not pa.types.is_integer(ids.type):
-        text = ids.to_pylist()
-        if not all(spells_integer(name) for name in text):
-            return np.array(text)
-        ids = pa.array([int(name) for name in text])
+        if not pc.all(pc.match_substring_regex(ids, f"^({INTEGER})$")).as_py():
+            return np.array(ids.to_pylist())
+        ids = ids.cast(pa.int64())
     numbers = ids.to_numpy(zero_copy_only=False)
     return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
 
