@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -18,6 +19,8 @@ from graphveil.process import place_in_job
 
 # Longer than any process works between two exchanges; a process that hangs ends the job after this.
 _PATIENCE = timedelta(minutes=30)
+# Seconds; a thread of gloo needs some microseconds.
+_LET_GO = 0.1
 Result = TypeVar("Result")
 
 
@@ -61,6 +64,9 @@ class Group:
             yield cls(rank, size)
         finally:
             signal.signal(signal.SIGTERM, before)
+            # Threads of gloo need the interpreter to drop the tensors of the last exchange. One that still waits for
+            # it when Python ends aborts the process, and then torchrun ends the others. A sleep lets them have it.
+            time.sleep(_LET_GO)
             dist.destroy_process_group()
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
