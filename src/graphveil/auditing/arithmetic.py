@@ -49,10 +49,10 @@ from graphveil.execution import Ledger, MakeLedger
 from graphveil.execution.draws import randomized_edges
 from graphveil.graph import Graph
 from graphveil.methods import training
+from graphveil.methods.baselines import RandEdge
 from graphveil.methods.dpdgc import DPDGC, Auto
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
-from graphveil.methods.sage import RandEdge
 from graphveil.noise import NoiseSource
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit

@@ -18,7 +18,7 @@ from graphveil.execution.gradients import ClippedSums, ExactGradients
 from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.methods.networks import begin_step, mean_of
-from graphveil.methods.training_state import Best, RunningMean, TrainingState
+from graphveil.methods.stages import Best, RunningMean, TrainingState
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000
