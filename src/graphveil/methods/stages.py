@@ -177,10 +177,10 @@ class TrainingState:
         return float(self._optimizer.param_groups[0]["lr"])
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        found = _prefixed("model", self._model.state_dict())
+        tensors = _prefixed("model", self._model.state_dict())
         for place, moments in self._optimizer.state_dict()["state"].items():
-            found |= _prefixed(f"adam {place}", moments)
-        return found | _prefixed("beside", self._beside.tensors() if self._beside else {})
+            tensors |= _prefixed(f"adam {place}", moments)
+        return tensors | _prefixed("beside", self._beside.tensors() if self._beside else {})
 
     def divided(self) -> set[str]:
         """The names of tensors of which other processes have further rows."""
@@ -209,8 +209,8 @@ class TrainingState:
             self._beside.restore(_below("beside", tensors))
 
 
-def _check_like(found: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
-    shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in each.items()} for each in (found, wanted)]
+def _check_like(given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    shapes = [{name: (tensor.dtype, tensor.shape) for name, tensor in each.items()} for each in (given, wanted)]
     if shapes[0] != shapes[1]:
         raise ValueError("names, types or shapes are not those of this model")
 

@@ -260,7 +260,7 @@ def cross_fitted(
     """
     fold_of = target.folds(int(torch.randint(2**62, ())), folds)
     models = nn.ModuleList()
-    found = []
+    probabilities = []
     for fold in range(folds):
         model, inputs = make(), KeptRows(rows)
 
@@ -270,9 +270,9 @@ def cross_fitted(
         fit(model, logits, replace(target, train=target.train[fold_of != fold]))
         models.append(model)
         with torch.no_grad():
-            found.append(torch.softmax(model(rows), dim=1))
-    mean = mean_of(found)
+            probabilities.append(torch.softmax(model(rows), dim=1))
+    mean = mean_of(probabilities)
     for fold in range(folds):
         held_out = target.train[fold_of == fold]
-        mean[held_out] = found[fold][held_out]
+        mean[held_out] = probabilities[fold][held_out]
     return models, mean
