@@ -76,7 +76,7 @@ def _add_same_steps(
     )
     section.notes.append(
         "The peer's accuracy is that of its settings (batch 64, 100 + 100 epochs, Adam 1e-3) at the same sound "
-        "epsilon, run with our engine, which sums the same clipped gradients (tests/mechanisms/test_clipping.py); "
+        "epsilon, run with our engine, which sums the same clipped gradients (tests/execution/test_gradients.py); "
         "one run. Opacus itself was not run to the end."
     )
 

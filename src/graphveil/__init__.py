@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from graphveil.auditing import audit
     from graphveil.errors import BudgetExceeded, GraphveilError, InvalidInput
     from graphveil.graph import Graph, load_dataset, read_graph, write_graph
+    from graphveil.methods.baselines import DPSAGE, MLP, SAGE, RandEdge
     from graphveil.methods.dpdgc import DPDGC, Auto
     from graphveil.methods.gap import GAP, Caribou, ProGAP
-    from graphveil.methods.mlp import MLP
-    from graphveil.methods.sage import DPSAGE, SAGE, RandEdge
     from graphveil.methods.search import PrivateSearch
     from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.certificate import Certificate

@@ -7,7 +7,7 @@ import torch
 
 import graphveil as gv
 from graphveil.auditing import TWINS, Twin, audit
-from graphveil.auditing.arithmetic import Target, attack, hub_movements, same_graph, search
+from graphveil.auditing.arithmetic import Target, attack, hub_movements, search
 from graphveil.auditing.arithmetic_graphs import NODES
 from graphveil.errors import InvalidInput
 from graphveil.methods import method_class
@@ -57,14 +57,6 @@ def test_a_hub_at_a_power_of_two():
     assert max(movement.ratio for movement in movements) <= 1 + 1e-9
 
 
-def test_one_graph_has_one_sum():
-    """Whatever the threads, the blocks of rows and the order of the nodes."""
-    aimed = target("gap", gv.KNeighbor(1))
-    moved = {(each.family, each.mechanism): each.moved for each in same_graph(aimed, 1, 0.05)}
-    assert {family for family, _ in moved} == {"other blocks", "other order"}
-    assert set(moved.values()) == {0.0}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("twin", "method", "level", "sums"),
@@ -85,7 +77,7 @@ def test_the_twin_in_float32_is_flagged(twin, method, level, sums):
 def test_the_audit_says_so():
     report = audit("dpdgc", gv.KNeighbor(1), 4.0, attacks=["arithmetic"], trials=3, scale=0.02, table="labels", seed=1)
     assert report.verdict == "consistent"
-    assert {movement.family for movement in report.movements} >= {"powers of two", "random", "other order"}
+    assert {movement.family for movement in report.movements} >= {"powers of two", "random"}
 
 
 def centred(self, like, classes, dropout=0.0):

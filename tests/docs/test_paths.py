@@ -27,6 +27,14 @@ def test_files_and_functions_exist(page):
             assert name in defined(places[0]), f"{path} has no {name}"
 
 
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").rglob("*.md")), ids=names)
+def test_pages_name_files_that_exist(page):
+    named = re.findall(
+        r"\b(?:src|tests|benchmarks|tools|pages)/[\w./-]+\.(?:py|c|md)\b", page.read_text(encoding="utf-8")
+    )
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):

@@ -9,7 +9,7 @@ import pytest
 import graphveil as gv
 from graphveil.errors import InvalidInput
 from graphveil.methods import registry
-from graphveil.methods.mlp import MLP
+from graphveil.methods.baselines import MLP
 from graphveil.methods.registry import METHODS, Method, method_class
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -30,7 +29,6 @@ from graphveil.auditing.arithmetic_graphs import (
     many_readers,
     many_rows,
     not_finite,
-    reordered,
     shared_readers,
 )
 from graphveil.auditing.canaries import canary_of, hides_own_row
@@ -38,7 +36,6 @@ from graphveil.auditing.mechanisms import held_at
 from graphveil.auditing.recording import (
     MakeModel,
     Recorder,
-    ReorderedReplay,
     ledger_on_branch,
     recorded_fit,
     replayed_fit,
@@ -48,11 +45,10 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.execution.draws import randomized_edges
 from graphveil.graph import Graph
-from graphveil.methods import training
+from graphveil.methods.baselines import RandEdge
 from graphveil.methods.dpdgc import DPDGC, Auto
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.networks import Committee
-from graphveil.methods.sage import RandEdge
 from graphveil.noise import NoiseSource
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, protects_attributes, with_unit
@@ -202,7 +198,6 @@ def _built(target: Target, seed: int, scale: float) -> Iterator[Movement]:
             for pair in long_rows(small, max(200, int(scale * _MANY)), seed):
                 yield from _compare(first, pair, small, "long rows", seed)
             yield from _compare(first, not_finite(small), small, "not finite", seed)
-    yield from same_graph(target, seed, scale)
 
 
 def hub_movements(
@@ -297,49 +292,6 @@ def _moved(
                 apart[pair.own] = 0
             moved = float(torch.linalg.vector_norm(apart))
         yield Movement(entry.name, family, claimed, math.inf if math.isnan(moved) else moved, **size)
-
-
-def same_graph(target: Target, seed: int, scale: float) -> Iterator[Movement]:
-    """How far the sums of one graph are apart with other threads, blocks of rows and orders of nodes.
-
-    Exact sums differ by 0. A difference is no leak by itself, so these movements have no claim.
-    """
-    first = target.variants()[0]
-    shape = first.shape(target.directions()[0], max(300, int(scale * NODES)))
-    features = np.random.default_rng(seed).normal(size=(shape.nodes, 3))
-    graph = shape.pair(cycle_labels(shape.nodes), features, shape.ordinary).before
-    make = first.maker(graph, shape)
-    recorder, _ = recorded_fit(make, graph, seed, target.make_ledger)
-    if not recorder.entries:
-        return
-    runs = []
-    for threads, rows in ((1, 1000), (2, 4096), (2, shape.nodes)):
-        with _other_blocks(threads, rows):
-            runs.append(("other blocks", replayed_fit(make, graph, recorder, None).given))
-    # The initial row of a trained table depends on a node's place.
-    if protects_attributes(shape.level) and not recorder.plan.with_role("embedding"):
-        order = np.random.default_rng(seed).permutation(shape.nodes)
-        replay = partial(ReorderedReplay, order=torch.from_numpy(order))
-        runs.append(("other order", replayed_fit(make, reordered(graph, order), recorder, None, replay).given))
-    for family, again in runs:
-        for entry, theirs in zip(recorder.entries, again, strict=True):
-            # Neighbourhoods are simulated with public random numbers, which depend on a node's place.
-            if family == "other order" and recorder.plan[entry.name].role == "expectation":
-                continue
-            apart = float((entry.given.double() - theirs.double()).abs().max())
-            yield Movement(entry.name, family, None, apart, shape.nodes, int(graph.to_scipy().nnz))
-
-
-@contextmanager
-def _other_blocks(threads: int, rows: int) -> Iterator[None]:
-    before = torch.get_num_threads(), training.ROWS_AT_ONCE
-    torch.set_num_threads(threads)
-    training.ROWS_AT_ONCE = rows
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before[0])
-        training.ROWS_AT_ONCE = before[1]
 
 
 def _flipped_bits(target: Target, seed: int) -> list[Movement]:

@@ -189,15 +189,6 @@ def graph_of(
     return graph
 
 
-def reordered(graph: Graph, order: np.ndarray) -> Graph:
-    """The same graph with its nodes in another order, in which all are training nodes."""
-    place = np.argsort(order)
-    links = place[np.stack(graph.to_scipy().tocoo().coords)]
-    features = graph.features[torch.from_numpy(order)].numpy()
-    classes = graph.num_classes
-    return graph_of(links, graph.labels.numpy()[order], features, directed=graph.directed, classes=classes)
-
-
 def cycle_labels(nodes: int) -> np.ndarray:
     """Labels for hubs: a block of class 0, then 1, 0, 2 again and again, then the rest.
 

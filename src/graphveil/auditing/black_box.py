@@ -16,8 +16,8 @@ from graphveil.auditing.bounds import Scores
 from graphveil.auditing.recording import MakeModel, recorded_fit
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
+from graphveil.methods.baselines import SAGE
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.sage import SAGE
 from graphveil.privacy.levels import Edge, Level, Public
 
 FALSE_POSITIVES = 1e-3

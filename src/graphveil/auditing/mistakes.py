@@ -17,12 +17,12 @@ from graphveil.execution import Ledger, LedgerLike
 from graphveil.execution.exact import Arithmetic
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows
 from graphveil.execution.sums import Factor
+from graphveil.methods.baselines import MLP
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.methods.expectation import GraphBranch
 from graphveil.methods.gap import Caribou
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.link_statistics import co_link_sums, link_sums
-from graphveil.methods.mlp import MLP
 from graphveil.methods.networks import Embedding
 from graphveil.methods.training import Logits, train_privately
 from graphveil.privacy.levels import Level, Node

@@ -195,22 +195,6 @@ class Replay:
         return entry.got
 
 
-class ReorderedReplay(Replay):
-    """Replays a run on the same graph with its nodes in another order: `order` lists them by their new place."""
-
-    def __init__(self, recorded: Recorder, own: int | None, order: torch.Tensor) -> None:
-        super().__init__(recorded, own)
-        self._order = order
-
-    def _next(self, name: str, given: torch.Tensor) -> torch.Tensor:
-        by_node = not isinstance(self.plan[name], ClippedTraining) and len(given) == len(self._order)
-        if not by_node:
-            return super()._next(name, given)
-        first = torch.empty_like(given)
-        first[self._order] = given
-        return super()._next(name, first)[self._order]
-
-
 def ledger_on_branch(branch: str, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
     """A ledger whose noise happens to lead to this branch of a plan."""
     return _OnBranch(make_ledger(plan, source), branch)
@@ -261,13 +245,7 @@ def recorded_fit(
     return recorders[0], model
 
 
-def replayed_fit(
-    make_model: MakeModel,
-    graph: Graph,
-    recorded: Recorder,
-    own: int | None,
-    replay: Callable[[Recorder, int | None], Replay] = Replay,
-) -> Replay:
+def replayed_fit(make_model: MakeModel, graph: Graph, recorded: Recorder, own: int | None) -> Replay:
     """Fit a model that gets the outcomes of a recorded fit.
 
     Args:
@@ -275,7 +253,6 @@ def replayed_fit(
         graph: The graph.
         recorded: The recorded fit.
         own: The replaced node, whose row of a release is not known to the adversary; None at edge level.
-        replay: Makes the ledger.
 
     Returns:
         The ledger, which has what this fit put in.
@@ -284,7 +261,7 @@ def replayed_fit(
 
     def make(plan: Plan, source: NoiseSource) -> LedgerLike:
         del plan, source
-        replays.append(replay(recorded, own))
+        replays.append(Replay(recorded, own))
         return replays[-1]
 
     make_model().execute(graph, recorded.planned, make)

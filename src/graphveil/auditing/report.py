@@ -74,7 +74,7 @@ class Movement:
     Args:
         mechanism: The mechanism that releases the sum.
         family: How the graphs were made.
-        claimed: The sensitivity; None where the sums are those of one graph, added in different ways.
+        claimed: The sensitivity.
         moved: The distance.
         nodes: The number of nodes.
         entries: The number of stored entries of A.
@@ -82,16 +82,14 @@ class Movement:
 
     mechanism: str
     family: str
-    claimed: float | None
+    claimed: float
     moved: float
     nodes: int
     entries: int
 
     @property
     def ratio(self) -> float:
-        """The movement in multiples of the claim; without a claim the movement itself."""
-        if self.claimed is None:
-            return self.moved
+        """The movement in multiples of the claim."""
         if self.claimed == 0:
             return math.inf if self.moved > 0 else 0.0
         return self.moved / self.claimed
@@ -99,7 +97,7 @@ class Movement:
     @property
     def verdict(self) -> Verdict:
         """Whether the movement exceeds the claim by more than the rounding of both, which are float64 numbers."""
-        return "violated" if self.claimed is not None and self.ratio > 1 + TOLERANCE else "consistent"
+        return "violated" if self.ratio > 1 + TOLERANCE else "consistent"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -223,11 +221,10 @@ def _finding_line(finding: Finding) -> str:
 
 
 def _movement_line(movement: Movement) -> str:
-    known = movement.claimed is not None
-    claimed, ratio = (f"{movement.claimed:.6g}", f"{movement.ratio:.5f}") if known else ("", "")
+    moved = f"{movement.claimed:>10.6g} {movement.moved:>10.6g} {movement.ratio:>8.5f}"
     return (
-        f"  {movement.mechanism:<15} {movement.family:<17} {claimed:>10} {movement.moved:>10.6g} {ratio:>8} "
-        f"{movement.nodes:>10} {movement.entries:>10}{_mark(movement.verdict)}"
+        f"  {movement.mechanism:<15} {movement.family:<17} {moved} {movement.nodes:>10} {movement.entries:>10}"
+        f"{_mark(movement.verdict)}"
     )
 
 
@@ -251,7 +248,7 @@ def picture_in_words(report: AuditReport) -> str:
     """The picture in words, for those who cannot see it."""
     shown = _shown(report)
     if shown is None and report.movements:
-        worst = max(report.movements, key=lambda movement: (movement.claimed is not None, movement.ratio))
+        worst = max(report.movements, key=lambda movement: movement.ratio)
         return (
             f"Audit of {report.method}, verdict {report.verdict}. The released sum that moved most beside its "
             f"sensitivity is {worst.mechanism} ({worst.family}): {worst.ratio:.5g} times."

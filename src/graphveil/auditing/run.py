@@ -164,7 +164,7 @@ def audit(
     fits = FITS if fits is None else validate.count("fits", fits, least=40)
     case = _case(method, level, epsilon, graph, delta, twin, options)
     chosen = _checked_attacks(attacks)
-    plan = case.plan()
+    claim = _empty_report(case, confidence, seed)
     tasks, skipped = _tasks(case, canaries, fits, chosen)
     each = 1 - (1 - confidence) / max(1, len(tasks))
     rng = np.random.default_rng(seed)
@@ -178,20 +178,28 @@ def audit(
             skipped.append(f"arithmetic: {case.cls.method} releases nothing here")
     if attacks and not findings and not leaks and not movements:
         raise InvalidInput("attack", ", ".join(attacks), f"does not apply: {'; '.join(skipped)}")
-    certified = plan.epsilon
-    asked = case.epsilon if case.epsilon is not None and certified > 0 else certified
-    return AuditReport(
-        method=case.cls.method,
-        level=plan.level,
-        graph=case.graph.name,
-        claimed_epsilon=asked,
-        certified_epsilon=certified,
-        delta=plan.delta,
-        confidence=confidence,
+    return replace(
+        claim,
         findings=tuple(findings),
         leaks=tuple(leaks),
         movements=tuple(movements),
         skipped=() if attacks is None else tuple(skipped),
+    )
+
+
+def _empty_report(case: Case, confidence: float, seed: int | None) -> AuditReport:
+    """What was claimed, before any attack."""
+    plan = case.plan()
+    certified = plan.epsilon
+    return AuditReport(
+        method=case.cls.method,
+        level=plan.level,
+        graph=case.graph.name,
+        claimed_epsilon=case.epsilon if case.epsilon is not None and certified > 0 else certified,
+        certified_epsilon=certified,
+        delta=plan.delta,
+        confidence=confidence,
+        findings=(),
         twin=case.twin.name if case.twin else None,
         seed=seed,
     )

@@ -14,11 +14,11 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.graph import Graph
 from graphveil.methods import attached
-from graphveil.methods.history import Stage
 from graphveil.methods.inputs import Inputs, rows_of_norm
 from graphveil.methods.new_nodes import answer_new_nodes, epsilon_with
 from graphveil.methods.predictions import FittedState, Predictions
 from graphveil.methods.scales import check_columns, with_scales
+from graphveil.methods.stages import Stage
 from graphveil.privacy.mechanisms import READS_THE_GRAPH, Role
 from graphveil.privacy.plan import Plan
 

@@ -63,10 +63,10 @@ METHODS = {
         Method("gap", "graphveil.methods.gap:GAP", "graphveil.methods.baseline_plans:spend_gap"),
         Method("caribou", "graphveil.methods.gap:Caribou", "graphveil.methods.baseline_plans:spend_gap"),
         Method("progap", "graphveil.methods.gap:ProGAP", "graphveil.methods.baseline_plans:spend_progap"),
-        Method("mlp", "graphveil.methods.mlp:MLP", "graphveil.methods.baseline_plans:spend_mlp"),
-        Method("sage", "graphveil.methods.sage:SAGE", "graphveil.methods.baseline_plans:spend_sage"),
-        Method("randedge", "graphveil.methods.sage:RandEdge", "graphveil.methods.baseline_plans:spend_randedge"),
-        Method("dp-sage", "graphveil.methods.sage:DPSAGE", "graphveil.methods.baseline_plans:spend_dp_sage"),
+        Method("mlp", "graphveil.methods.baselines:MLP", "graphveil.methods.baseline_plans:spend_mlp"),
+        Method("sage", "graphveil.methods.baselines:SAGE", "graphveil.methods.baseline_plans:spend_sage"),
+        Method("randedge", "graphveil.methods.baselines:RandEdge", "graphveil.methods.baseline_plans:spend_randedge"),
+        Method("dp-sage", "graphveil.methods.baselines:DPSAGE", "graphveil.methods.baseline_plans:spend_dp_sage"),
         Method("auto", "graphveil.methods.dpdgc:Auto", "graphveil.methods.auto_plan:spend"),
     )
 }

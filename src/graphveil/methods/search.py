@@ -18,8 +18,8 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier, check_graph, training_set
-from graphveil.methods.history import LOGGER
 from graphveil.methods.parameters import Settable
+from graphveil.methods.stages import LOGGER
 from graphveil.noise import NoiseSource
 from graphveil.privacy import sensitivity
 from graphveil.privacy.budget import BudgetLedger

@@ -152,9 +152,7 @@ def make_plan(
     level_name(level)
     level = with_unit(level, facts.directed)
     settings = settings or Settings()
-    if isinstance(delta, str) and delta != "auto":
-        raise InvalidInput("delta", delta, 'must be a number or "auto"')
-    chosen_delta = automatic_delta(level, facts) if delta == "auto" else check_delta(delta)
+    chosen_delta = _chosen_delta(delta, level, facts)
     check_budget(level, epsilon)
     if (epsilon is None) == (noise is None) and not isinstance(level, Public):
         raise InvalidInput("epsilon", epsilon, "give either epsilon or noise")
@@ -175,10 +173,21 @@ def make_plan(
     assert epsilon is not None
     if shared_multiplier:
         return plan.with_noise(1.0).calibrated(epsilon)
+    return plan.calibrated(epsilon, _chosen_shares(method, spending, settings))
+
+
+def _chosen_delta(delta: float | str, level: Level, facts: PublicFacts) -> float:
+    if isinstance(delta, str) and delta != "auto":
+        raise InvalidInput("delta", delta, 'must be a number or "auto"')
+    return automatic_delta(level, facts) if delta == "auto" else check_delta(delta)
+
+
+def _chosen_shares(method: str, spending: Spending, settings: Settings) -> dict[str, float]:
+    """The method's shares of the budget, with those that the user chose in their place."""
     for name in settings.shares:
         if name not in spending.shares:
             raise InvalidInput("shares", name, f"is not a part of {method} here ({', '.join(spending.shares)})")
-    return plan.calibrated(epsilon, {**spending.shares, **settings.shares})
+    return {**spending.shares, **settings.shares}
 
 
 def check_budget(level: Level, epsilon: float | None) -> None:

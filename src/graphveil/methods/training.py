@@ -18,7 +18,7 @@ from graphveil.execution.gradients import ClippedSums, ExactGradients
 from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import KeptRows, Rows
 from graphveil.methods.networks import begin_step, mean_of
-from graphveil.methods.training_state import Best, RunningMean, TrainingState
+from graphveil.methods.stages import Best, RunningMean, TrainingState
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000
@@ -260,7 +260,7 @@ def cross_fitted(
     """
     fold_of = target.folds(int(torch.randint(2**62, ())), folds)
     models = nn.ModuleList()
-    found = []
+    probabilities = []
     for fold in range(folds):
         model, inputs = make(), KeptRows(rows)
 
@@ -270,9 +270,9 @@ def cross_fitted(
         fit(model, logits, replace(target, train=target.train[fold_of != fold]))
         models.append(model)
         with torch.no_grad():
-            found.append(torch.softmax(model(rows), dim=1))
-    mean = mean_of(found)
+            probabilities.append(torch.softmax(model(rows), dim=1))
+    mean = mean_of(probabilities)
     for fold in range(folds):
         held_out = target.train[fold_of == fold]
-        mean[held_out] = found[fold][held_out]
+        mean[held_out] = probabilities[fold][held_out]
     return models, mean
