@@ -62,11 +62,11 @@ class Group:
         before = signal.signal(signal.SIGTERM, _end)
         try:
             yield cls(rank, size)
-        finally:
-            signal.signal(signal.SIGTERM, before)
             # Threads of gloo need the interpreter to drop the tensors of the last exchange. One that still waits for
             # it when Python ends aborts the process, and then torchrun ends the others. A sleep lets them have it.
             time.sleep(_LET_GO)
+        finally:
+            signal.signal(signal.SIGTERM, before)
             dist.destroy_process_group()
 
     def total(self, value: torch.Tensor) -> torch.Tensor:
