@@ -55,8 +55,8 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
 @pytest.mark.parametrize(
     ("processes", "names"),
     [
-        (1, ["trained", "tables", "public", "auto"]),
-        (2, ["trained", "tables", "sampled", "edge", "public", "sparse", "folds", "gap", "auto", "auto, zero-out"]),
+        (1, [*CASES]),
+        (2, [*CASES]),
         (3, [*CASES.keys() - {"sampled"}]),
     ],
 )
@@ -82,7 +82,7 @@ def refused(group, seeds):
 
 @pytest.mark.slow
 def test_a_cluster_of_eight():
-    plans = {name: plan_of(name) for name in ("auto", "tables", "gap")}
+    plans = {name: plan_of(name) for name in ("auto", "auto at nodes", "auto at edges", "tables", "mlp", "gap", "gap at edges")}
     results = together(8, fitted, plans)
     for name, plan in plans.items():
         data, model = CASES[name]()

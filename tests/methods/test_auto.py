@@ -14,7 +14,7 @@ import graphveil as gv
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.methods import defaults
+from graphveil.methods import defaults, dpdgc
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
@@ -410,3 +410,19 @@ def test_a_second_fit_forgets_what_the_first_one_learnt():
     assert model.certificate_.learnt
     model.set_params(level=gv.Edge(), epochs=2).fit(graph)
     assert model.certificate_.learnt == ()
+
+
+def test_the_head_reads_rows_in_blocks_of_any_size(monkeypatch):
+    graph = csbm(0.9, n=502, f=3, d=20, seed=0)
+    whole = auto(steps=3).fit(graph)
+    assert whole.certificate_.followed == "graph"
+    sizes, likelihoods = [], dpdgc.log_likelihoods
+
+    def counted(counts, *others):
+        sizes.append(len(counts))
+        return likelihoods(counts, *others)
+
+    monkeypatch.setattr(dpdgc, "log_likelihoods", counted)
+    monkeypatch.setattr(dpdgc, "ROWS_AT_ONCE", 100)
+    assert torch.equal(auto(steps=3).fit(graph).logits_, whole.logits_)
+    assert max(sizes) == 100

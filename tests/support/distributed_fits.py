@@ -56,5 +56,10 @@ CASES = {
     "auto at edges": lambda: (sparse(), gv.Auto(gv.Edge(), 2.0, seed=0, epochs=6)),
     "gap": lambda: (directed(), gv.GAP(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
     "caribou": lambda: (directed(), gv.Caribou(K1, 8.0, seed=0, steps=6, hidden=16, max_degree=60)),
+    "auto at nodes": lambda: (linked(), gv.Auto(gv.Node(max_degree=60), 8.0, seed=0, steps=6)),
+    "labels at edges": lambda: (graph(), gv.DPDGC(gv.Edge(), 2.0, seed=0, epochs=6, table="labels")),
+    "mlp at nodes": lambda: (graph(), gv.MLP(gv.Node(max_degree=40), 8.0, seed=0, steps=6)),
+    "mlp at edges": lambda: (sparse(), gv.MLP(gv.Edge(), 2.0, seed=0, epochs=6, hidden=20)),
+    "gap at nodes": lambda: (graph(), gv.GAP(gv.Node(max_degree=60), 8.0, seed=0, steps=6, hidden=16)),
     "gap at edges": lambda: (sparse(), gv.GAP(gv.Edge(), 2.0, seed=0, epochs=6, hidden=16)),
 }

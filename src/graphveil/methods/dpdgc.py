@@ -36,7 +36,7 @@ from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, 
 from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import shrunk_rows
-from graphveil.methods.training import all_logits, train_privately
+from graphveil.methods.training import ROWS_AT_ONCE, all_logits, train_privately
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
@@ -286,12 +286,19 @@ class NeighborHead(nn.Module):
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
         logits = self.features(x)
-        return logits if self._release is None else self.out(self.evidence(logits, z))
+        if self._release is None:
+            return logits
+        # Some rows at a time: what the map reads takes many times the memory of what it returns.
+        blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
+        return torch.cat([self.out(self.evidence(*block)) for block in blocks])
 
     @torch.no_grad()
     def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         """What the linear map reads, row by row."""
         assert isinstance(self._release, GaussianRelease)
+        if len(z) > ROWS_AT_ONCE:
+            blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
+            return torch.cat([self.evidence(*block) for block in blocks])
         classes = self.expected.shape[0]
         noise = count_noise(self._release, classes)
         counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
