@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
@@ -99,6 +100,7 @@ class NodeClassifier(FittedModel):
         its own data and is for this node alone (docs/theory.md, section 1).
         """
         check_graph(graph, y)
+        validate.flag("resume", resume)
         if isinstance(checkpoint, str | Path):
             with attached().open_checkpoint(checkpoint, every=checkpoint_every, resume=resume) as opened:
                 self.fit(graph, ledger=ledger, checkpoint=opened)
