@@ -52,6 +52,9 @@ def check_graph(graph: object, y: object = None) -> None:
         why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
         raise InvalidInput("graph", type(graph).__name__, why)
 
+# The stage of a fit that draws which links are cut.
+DEGREE_CAP = "degree cap"
+
 
 class NodeClassifier(FittedModel):
     """Base of all methods. Arguments go to the constructor, `fit` trains, fitted attributes end in `_`.
@@ -254,7 +257,7 @@ class NodeClassifier(FittedModel):
         largest = column_sums(adjacency, power).max().item()
         if largest > bound and self.cap_degrees:
             chosen = self._ledger.stages.draw(
-                "degree cap", lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
+                DEGREE_CAP, lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen), power=power)
         self.check_readers(plan, largest)
