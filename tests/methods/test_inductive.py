@@ -189,7 +189,7 @@ WRONG = [7, 0.5, "abc", b"abc", {"a": 1}, [[1, [2]], 3], object(), [object()] * 
 
 
 @pytest.mark.parametrize("field", ["ids", "features", "neighbors"])
-@pytest.mark.parametrize("wrong", [None, *WRONG, torch.zeros(3, 2, 2), [[10**30]] * 3], ids=str)
+@pytest.mark.parametrize("wrong", [None, *WRONG, torch.zeros(3, 2, 2), [[10**30]] * 3])
 def test_wrong_types_for_new_nodes_are_refused(graph, field, wrong):
     model = fitted(graph, "mlp", gv.Public())
     if field == "ids" and isinstance(wrong, list) and len(wrong) == 3:
@@ -219,7 +219,6 @@ def test_a_wrong_list_of_neighbors_is_named(graph, row):
         np.array([None]),
         [1, None],
     ],
-    ids=str,
 )
 @pytest.mark.parametrize("ask", ["predict", "predict_proba", "predict_table", "score", "evaluate"])
 def test_wrong_types_for_nodes_name_the_field(graph, ask, wrong):
