@@ -127,6 +127,15 @@ def test_tables_and_columns_by_their_declared_names(tmp_path):
     assert not (tmp_path / "no").exists()
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_of_amounts_is_no_label(tmp_path, ending):
+    nodes, edges = tables("text")
+    nodes = nodes.set_column(nodes.column_names.index("label"), "label", pa.array(np.arange(NODES) + 0.5))
+    folder = written(tmp_path / "graph", nodes, edges, ending=ending)
+    with pytest.raises(InvalidInput, match=f"'label' = {NODES}: distinct labels of {NODES} nodes"):
+        divided(folder, tmp_path / "parts")
+
+
 class Ended(BaseException):
     pass
 

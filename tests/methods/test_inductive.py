@@ -163,7 +163,7 @@ def test_new_nodes_need_a_finished_release(graph):
         ({"neighbors": [[0], [1]]}, "ids"),
         ({"neighbors": [[0, 0], [1], []]}, "names a node twice"),
         ({"neighbors": [torch.tensor([0, 0]), [1], []]}, "names a node twice"),
-        ({"neighbors": [[500], [1], []]}, "nodes = 500"),
+        ({"neighbors": [[500], [1], []]}, "neighbors = 500"),
         ({"ids": ["a", "a", "b"]}, "unique"),
         ({"ids": ["a", " a", "b"]}, "unique"),
         ({"ids": ["a", 17, "b"]}, "ids = '17': is a node of the training graph"),
@@ -177,3 +177,53 @@ def test_bad_new_nodes_are_named(graph, words, message):
     model = fitted(graph, "dpdgc", gv.KNeighbor(1))
     with pytest.raises(gv.InvalidInput, match=message):
         model.predict_new(**{**NEW, **words})
+
+
+@pytest.mark.parametrize("name", ["from_graph", "update"])
+def test_a_word_is_no_truth_value(graph, name):
+    with pytest.raises(gv.InvalidInput, match=f"{name} = 'no': must be True or False"):
+        fitted(graph, "mlp", gv.Public()).predict_new(**NEW, **{name: "no"})
+
+
+WRONG = [7, 0.5, "abc", b"abc", {"a": 1}, [[1, [2]], 3], object(), [object()] * 3, [None] * 3, [float("nan")] * 3]
+
+
+@pytest.mark.parametrize("field", ["ids", "features", "neighbors"])
+@pytest.mark.parametrize("wrong", [None, *WRONG, torch.zeros(3, 2, 2), [[10**30]] * 3])
+def test_wrong_types_for_new_nodes_are_refused(graph, field, wrong):
+    model = fitted(graph, "mlp", gv.Public())
+    if field == "ids" and isinstance(wrong, list) and len(wrong) == 3:
+        wrong = [[]] * 3 + wrong  # anything that can be printed is a name; the number is wrong then
+    with pytest.raises(gv.InvalidInput):
+        model.predict_new(**{**NEW, field: wrong})
+
+
+@pytest.mark.parametrize("row", ["01", [0.5], [True, False], {0: 1}, 3, None, ["x"], [[1], [2, 3]], torch.zeros(2)])
+def test_a_wrong_list_of_neighbors_is_named(graph, row):
+    model = fitted(graph, "mlp", gv.Public())
+    with pytest.raises(gv.InvalidInput, match=r"^neighbors = "):
+        model.predict_new(["a"], np.ones((1, 8)), [row])
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *WRONG,
+        torch.zeros(2),
+        torch.zeros(2, dtype=torch.complex64),
+        np.array([1j]),
+        [True],
+        [[1, 2], [3, 4]],
+        [10**30],
+        {3},
+        np.array([None]),
+        [1, None],
+    ],
+)
+@pytest.mark.parametrize("ask", ["predict", "predict_proba", "predict_table", "score", "evaluate"])
+def test_wrong_types_for_nodes_name_the_field(graph, ask, wrong):
+    model = fitted(graph, "mlp", gv.Public())
+    if isinstance(wrong, int):
+        wrong = -wrong
+    with pytest.raises(gv.InvalidInput, match=r"^nodes = "):
+        getattr(model, ask)(wrong)

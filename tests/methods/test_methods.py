@@ -289,3 +289,8 @@ def test_a_word_is_no_truth_value(name):
     model = gv.GAP(level=gv.Node(max_degree=3), epsilon=4.0, **{name: "no"})
     with pytest.raises(gv.InvalidInput, match=f"{name} = 'no': must be True or False"):
         model.fit(csbm(n=60, f=4, seed=0))
+
+
+def test_a_word_does_not_resume_a_fit(tmp_path):
+    with pytest.raises(gv.InvalidInput, match="resume = 'no': must be True or False"):
+        gv.MLP(gv.Public()).fit(csbm(n=60, f=4, seed=0), checkpoint=tmp_path / "fit", resume="no")

@@ -13,6 +13,7 @@ from graphveil.auditing.adjacent import AdjacentGraphs, small_part
 from graphveil.auditing.recording import Replay, recorded_fit
 from graphveil.auditing.verify import check_certificate, verify
 from graphveil.execution import Ledger
+from graphveil.graph import cap_degree as cut
 from graphveil.graph import csbm
 from graphveil.methods.search import choice_plan, held_out_counts
 from graphveil.noise import NoiseSource
@@ -258,6 +259,18 @@ def test_the_seed_of_each_candidate_is_its_own(graph):
     assert not search(seed=1).fit(graph).certificate_.secure
 
 
+def test_all_candidates_read_the_same_cut_of_the_graph(graph, monkeypatch):
+    cuts = []
+    keep = lambda *given, **how: cuts.append(how["seed"]) or cut(*given, **how)  # noqa: E731
+    monkeypatch.setattr("graphveil.methods.estimator.cap_degree", keep)
+    for seed in (None, 1):
+        gv.PrivateSearch(
+            gv.GAP(K1, max_degree=2, cap_degrees=True, steps=2, epochs=2), {"clip": [0.1, 1.0]}, epsilon=6.0, seed=seed
+        ).fit(graph)
+    assert len(cuts) == 4
+    assert cuts[0] == cuts[1] != cuts[2] == cuts[3]
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -273,6 +286,14 @@ def test_the_seed_of_each_candidate_is_its_own(graph):
         (lambda: gv.PrivateSearch([gv.MLP(K1), gv.MLP(gv.KNeighbor(2))], epsilon=4.0), "level of candidates"),
         (lambda: gv.PrivateSearch([gv.MLP(K1, seed=3)] * 2, epsilon=4.0), "seed of a candidate = 3"),
         (lambda: gv.PrivateSearch([gv.GAP(K1, max_degree=2)] * 2, epsilon=4.0), "the graph breaks this promise"),
+        (
+            lambda: gv.PrivateSearch(gv.GAP(K1, cap_degrees=True), {"max_degree": [2, 3]}, epsilon=4.0),
+            "max_degree of candidates = '2, 3': must be the same",
+        ),
+        (
+            lambda: gv.PrivateSearch([gv.GAP(K1, cap_degrees=True, max_degree=2), gv.DPDGC(K1)], epsilon=9.0),
+            "max_degree of candidates = '2, None': must be the same",
+        ),
         (
             lambda: gv.PrivateSearch([gv.DPDGC(K1, table="labels", response_epsilon=3.0)] * 5, epsilon=4.0),
             "too small for 5 candidates",

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
@@ -50,6 +51,9 @@ def check_graph(graph: object, y: object = None) -> None:
     if not isinstance(graph, Graph):
         why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
         raise InvalidInput("graph", type(graph).__name__, why)
+
+# The stage of a fit that draws which links are cut.
+DEGREE_CAP = "degree cap"
 
 
 class NodeClassifier(FittedModel):
@@ -99,6 +103,7 @@ class NodeClassifier(FittedModel):
         its own data and is for this node alone (docs/theory.md, section 1).
         """
         check_graph(graph, y)
+        validate.flag("resume", resume)
         if isinstance(checkpoint, str | Path):
             with attached().open_checkpoint(checkpoint, every=checkpoint_every, resume=resume) as opened:
                 self.fit(graph, ledger=ledger, checkpoint=opened)
@@ -252,7 +257,7 @@ class NodeClassifier(FittedModel):
         largest = column_sums(adjacency, power).max().item()
         if largest > bound and self.cap_degrees:
             chosen = self._ledger.stages.draw(
-                "degree cap", lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
+                DEGREE_CAP, lambda: source.integers(2**52, 1), lambda seed: seed.shape == (1,) and int(seed) >= 0
             )
             return cap_degree(adjacency, bound, seed=int(chosen), power=power)
         self.check_readers(plan, largest)

@@ -20,6 +20,8 @@ from graphveil.methods.training import Target
 
 # Dense rows of a smaller norm are scaled in two steps.
 _TINY = 2.0**-100
+# The types of tensors that hold row numbers.
+_WHOLE = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 class Inputs:
@@ -121,22 +123,25 @@ def dense_rows(x: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32))
 
 
-def node_index(nodes: Any, count: int) -> torch.Tensor:
-    """Node indices from a mask, a list or an array, checked."""
-    if isinstance(nodes, Sequence):
-        nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
+def node_index(nodes: Any, count: int, field: str = "nodes") -> torch.Tensor:
+    """Node indices from a number, a mask, a list or an array, checked; errors name `field`."""
     try:
-        index = torch.as_tensor(nodes)
-    except (TypeError, ValueError, RuntimeError):
-        raise InvalidInput("nodes", type(nodes).__name__, "must be row numbers, a mask, or ids as text") from None
+        if isinstance(nodes, Sequence):
+            nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
+        index = torch.as_tensor(nodes).cpu()
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidInput(field, type(nodes).__name__, "must be row numbers, a mask, or ids as text") from None
     if index.dtype == torch.bool:
         if index.shape != (count,):
-            raise InvalidInput("nodes", tuple(index.shape), f"a mask must have {count} entries")
+            raise InvalidInput(field, tuple(index.shape), f"a mask must have {count} entries")
         return index.nonzero().squeeze(1)
-    index = index.reshape(-1)
-    if index.is_floating_point():
-        raise InvalidInput("nodes", str(index.dtype), "must be indices or a mask")
+    if index.dtype not in _WHOLE or index.layout != torch.strided:
+        raise InvalidInput(field, str(index.dtype), "must be row numbers or a mask")
+    if index.ndim > 1 and index.numel() != len(index):  # what `mask.nonzero()` gives is a list too
+        raise InvalidInput(field, tuple(index.shape), "must be one list of row numbers")
+    index = index.reshape(-1).long()
     if len(index) and (int(index.min()) < 0 or int(index.max()) >= count):
         wrong = next(int(i) for i in index if not 0 <= int(i) < count)
-        raise InvalidInput("nodes", wrong, f"must lie in 0 .. {count - 1}; ids are given as text, such as '{wrong}'")
-    return index.long()
+        advice = f"; ids are given as text, such as '{wrong}'" if field == "nodes" else ""
+        raise InvalidInput(field, wrong, f"must lie in 0 .. {count - 1}{advice}")
+    return index

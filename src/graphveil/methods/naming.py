@@ -67,7 +67,9 @@ class Naming:
 
     def new_ids(self, ids: Sequence[Any], count: int) -> list[str]:
         """Names for nodes that join a graph of `count` nodes: as text without blanks around it, none of them taken."""
-        names = [str(value).strip() for value in ids]
+        if isinstance(ids, str | bytes | Mapping) or not hasattr(ids, "__iter__") or getattr(ids, "ndim", 1) != 1:
+            raise InvalidInput("ids", type(ids).__name__, "must be a list of names, one for each new node")
+        names = [str(value.item() if hasattr(value, "item") else value).strip() for value in ids]
         for name in names:
             why = why_no_id(name)
             if why is not None:

@@ -6,7 +6,7 @@ Each answer is kept, because a second draw of its noise would average it away.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution.sparse_rows import CsrRows, Rows
 from graphveil.methods.inputs import dense_rows, node_index
@@ -130,12 +131,15 @@ def answer_new_nodes(
     update: bool,
 ) -> np.ndarray:
     """What `FittedModel.predict_new` returns."""
+    validate.flag("from_graph", from_graph)
+    validate.flag("update", update)
     facts = model.plan_.facts
     if facts.weighted or facts.relations:
         raise InvalidInput("graph", "weights or relations", "new nodes cannot be answered yet; fit again with them")
-    names = model.fitted_.naming.new_ids(ids, model.plan_.facts.nodes)
-    x, rows = _rows_of(model, names, features, neighbors)
-    questions = [fingerprint(x[i], neighbors[i], from_graph) for i in range(len(ids))]
+    names = model.fitted_.naming.new_ids(ids, facts.nodes)
+    lists = _neighbor_lists(neighbors, facts.nodes)
+    x, rows = _rows_of(model, names, features, lists)
+    questions = [fingerprint(x[i], lists[i].tolist(), from_graph) for i in range(len(names))]
     with model.fitted_.answers.opened():
         fresh = []
         for i, (name, question) in enumerate(zip(names, questions, strict=True)):
@@ -182,19 +186,41 @@ def _answers(
     ]
 
 
-def _rows_of(model: FittedModel, ids: Any, features: Any, neighbors: Any) -> tuple[np.ndarray, sp.csr_array]:
+def _neighbor_lists(neighbors: Any, count: int) -> list[np.ndarray]:
+    """For each new node the row numbers that it reads."""
+    if isinstance(neighbors, str | bytes | Mapping) or not hasattr(neighbors, "__iter__"):
+        raise InvalidInput("neighbors", type(neighbors).__name__, "must be a list of row numbers for each id")
+    return [_row_numbers(row, count) for row in neighbors]
+
+
+def _row_numbers(row: Any, count: int) -> np.ndarray:
+    if (isinstance(row, torch.Tensor | np.ndarray) and row.ndim != 1) or not isinstance(
+        row, Sequence | torch.Tensor | np.ndarray
+    ):
+        raise InvalidInput("neighbors", type(row).__name__, "must be a list of row numbers for each id")
+    if len(row) and np.asarray(row[0]).dtype == bool:
+        raise InvalidInput("neighbors", "a mask", "must be a list of row numbers for each id")
+    return node_index([int(j) if isinstance(j, torch.Tensor) else j for j in row], count, "neighbors").numpy()
+
+
+def _rows_of(
+    model: FittedModel, ids: Sequence[str], features: Any, neighbors: Sequence[np.ndarray]
+) -> tuple[np.ndarray, sp.csr_array]:
     """New nodes' features and rows of A over the old nodes, checked."""
-    x = np.asarray(features, dtype=np.float32)
     facts = model.plan_.facts
+    try:
+        x = np.asarray(features, dtype=np.float32)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        raise InvalidInput("features", type(features).__name__, "must be a row of numbers for each id") from None
     if x.shape != (len(ids), facts.features):
         raise InvalidInput("features", x.shape, f"must have shape ({len(ids)}, {facts.features})")
     if not np.isfinite(x).all():
         raise InvalidInput("features", "NaN or infinite", "must be finite")
     if len(neighbors) != len(ids) or len(set(ids)) != len(ids):
         raise InvalidInput("ids", len(ids), f"must be unique and as many as neighbor lists, {len(neighbors)}")
-    columns = node_index([j for row in neighbors for j in row], facts.nodes).numpy()
     starts = np.cumsum([0, *(len(row) for row in neighbors)])
-    for row in np.split(columns, starts[1:-1]):  # as numbers: tensors that hold the same one are not equal
+    columns = np.concatenate([np.zeros(0, np.int64), *neighbors])
+    for row in neighbors:
         if len(np.unique(row)) < len(row):
             raise InvalidInput("neighbors", row.tolist(), "names a node twice")
     return x, sp.csr_array((np.ones(len(columns), np.float32), columns, starts), shape=(len(ids), facts.nodes))

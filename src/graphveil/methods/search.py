@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -16,8 +16,9 @@ from graphveil.accounting import Gaussian, calibrate
 from graphveil.accounting.calibration import search_factor
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
+from graphveil.execution.ledger import Stages
 from graphveil.graph import Graph
-from graphveil.methods.estimator import NodeClassifier, check_graph, training_set
+from graphveil.methods.estimator import DEGREE_CAP, NodeClassifier, check_graph, training_set
 from graphveil.methods.parameters import Settable
 from graphveil.methods.stages import LOGGER
 from graphveil.noise import NoiseSource
@@ -126,11 +127,14 @@ class PrivateSearch(Settable):
         for model, each in zip(models, (plan.alone, *plan.beside), strict=False):
             model.check_parameters()
             model.check_promise(graph, each)
+        _check_one_cut(models, (plan.alone, *plan.beside), graph.directed)
         booked = self._account(ledger, plan, graph)
         ledgers: list[Ledger] = []
+        stages = _OneCut()
 
         def make_ledger(each: Plan, source: NoiseSource) -> Ledger:
             ledgers.append(Ledger(each, source, before_first=booked))
+            ledgers[-1].stages = stages
             return ledgers[-1]
 
         for number, (model, each) in enumerate(zip(models, (plan.alone, *plan.beside), strict=False), start=1):
@@ -300,6 +304,28 @@ class PrivateSearch(Settable):
                 written.append(plan)
 
         return book
+
+
+class _OneCut(Stages):
+    """The stages of all candidates, which cut the graph with one seed: adjacent graphs differ after one cut."""
+
+    cut: torch.Tensor | None = None
+
+    def draw(self, name: str, draw: Callable[[], torch.Tensor], fits: Callable[[torch.Tensor], bool]) -> torch.Tensor:
+        if name == DEGREE_CAP and self.cut is None:
+            self.cut = draw()
+        return super().draw(name, draw, fits) if name != DEGREE_CAP or self.cut is None else self.cut
+
+
+def _check_one_cut(models: Sequence[NodeClassifier], plans: Sequence[Plan], directed: bool) -> None:
+    """Refuse candidates that would cut the graph in different ways, or of which some read it as it is."""
+    reading = [(model, plan) for model, plan in zip(models, plans, strict=False) if model.reads_graph]
+    rooms = {model.room_for_old_readers(plan) for model, plan in reading}
+    ways = {(m.direction if directed else "", m.promised_power(p), m.reads_relations(p)) for m, p in reading}
+    cut = any(model.cap_degrees and model.room_for_old_readers(plan) is not None for model, plan in reading)
+    if cut and len(rooms) + len(ways) > 2:
+        why = "must be the same for all candidates where cap_degrees cuts the graph, and so must what they read of it"
+        raise InvalidInput("max_degree of candidates", ", ".join(sorted(map(str, rooms))), why)
 
 
 def choice_plan(level: Level, facts: PublicFacts, delta: float, candidates: int, metric: str, mu: float) -> Plan:

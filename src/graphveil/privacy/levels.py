@@ -75,7 +75,7 @@ class KNeighbor:
     def __post_init__(self) -> None:
         validate.count("k", self.k, least=0)
         _check_node_unit(self.unit)
-        _check_attributes(self.attributes)
+        validate.flag("attributes", self.attributes)
         if self.k == 0 and not self.attributes:
             raise InvalidInput("k", self.k, "with public attributes this protects nothing; use k >= 1")
 
@@ -103,13 +103,8 @@ class Node:
 
     def __post_init__(self) -> None:
         validate.count("max_degree", self.max_degree)
-        _check_attributes(self.attributes)
+        validate.flag("attributes", self.attributes)
         _check_node_unit(self.unit)
-
-
-def _check_attributes(attributes: bool) -> None:
-    if not isinstance(attributes, bool):
-        raise InvalidInput("attributes", attributes, "must be True or False")
 
 
 def _check_node_unit(unit: str) -> None:
@@ -143,7 +138,7 @@ def make_level(
         raise InvalidInput("k", k, f"belongs to level k-neighbor, not {name}")
     if unit is not None and name == "none":
         raise InvalidInput("unit", unit, "belongs to levels that protect something, not none")
-    if not attributes and name not in ("k-neighbor", "node"):
+    if not validate.flag("attributes", attributes) and name not in ("k-neighbor", "node"):
         raise InvalidInput("attributes", attributes, f"belongs to levels k-neighbor and node, not {name}")
     if name == "none":
         return Public()

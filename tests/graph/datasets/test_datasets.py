@@ -197,3 +197,8 @@ def test_raw_files_that_are_garbage(tmp_path: Path) -> None:
         path.write_bytes(b"garbage")
         with pytest.raises(InvalidInput, match="cannot be read as"):
             load_dataset(path.stem.lower(), tmp_path)
+
+
+def test_a_word_does_not_download_anything():
+    with pytest.raises(InvalidInput, match="download = 'no': must be True or False"):
+        load_dataset("cora", download="no")

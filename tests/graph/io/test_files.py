@@ -244,3 +244,10 @@ def test_attributes_that_are_not_used_are_named(tmp_path: Path) -> None:
     counts = read_graph(tmp_path / "g.pt").counts
     assert counts is not None
     assert counts.unused == ("attribute 'edge_attr'",)
+
+
+@pytest.mark.parametrize("name", ["compress", "overwrite"])
+def test_a_word_is_no_truth_value(tmp_path, name):
+    with pytest.raises(InvalidInput, match=f"{name} = 'no': must be True or False"):
+        write_graph(csbm(n=20, f=2), tmp_path / "mine.npz", **{name: "no"})
+    assert not list(tmp_path.iterdir())

@@ -389,6 +389,21 @@ def test_text_with_too_many_values_is_no_category(tmp_path: Path) -> None:
     assert read_graph(tmp_path / "h", drop_columns=["mail"]).num_features == 0
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_of_amounts_is_no_label(tmp_path: Path, ending: str) -> None:
+    names = [f"person {i}" for i in range(60)]
+    edges = {"source": names[:1], "target": names[1:2]}
+    for distinct, refused in ((21, False), (31, True)):
+        amounts = [min(i, distinct - 1) + 0.5 for i in range(60)]
+        path = folder(tmp_path / str(distinct), {"id": names, "label": amounts}, edges, ending)
+        if refused:
+            with pytest.raises(InvalidInput, match=r"'label' = 31: distinct labels of 60 nodes.*label_column.*--class"):
+                read_graph(path)
+        else:
+            assert read_graph(path).num_classes == 21
+    assert read_graph(path, classes=[str(i + 0.5) for i in range(31)]).num_classes == 31
+
+
 def test_many_categories_are_kept_sparse_and_mean_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder(tmp_path / "g")
     dense = read_graph(path)

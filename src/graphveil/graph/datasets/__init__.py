@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.datasets import published
 from graphveil.graph.datasets.csbm import csbm
@@ -94,6 +95,7 @@ def load_dataset(name: str, root: str | Path | None = None, seed: int = 0, *, do
         >>> graph.num_nodes, graph.num_features, int(graph.train_mask.sum())
         (10000, 200, 7500)
     """
+    validate.flag("download", download)
     key = canonical_name(name)
     if key.startswith("csbm"):
         return csbm(float(key.partition(":")[2] or 0.5), seed=0, split_seed=seed)

@@ -164,6 +164,8 @@ def write_graph(
     from graphveil.graph.io.sources import FORMATS
     from graphveil.graph.io.tables import write_tables
 
+    validate.flag("compress", compress)
+    validate.flag("overwrite", overwrite)
     path = Path(path)
     if path.suffix not in (".npz", ""):
         raise InvalidInput("path", str(path), "must end in .npz, or have no ending (a folder of tables)")

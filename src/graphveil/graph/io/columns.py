@@ -140,6 +140,10 @@ class Table:
                 raise self.cell_error(column, int(np.argmax(codes == values.index(_nan(values)))), "is not a label")
             if len(values) > limit:
                 raise self.error(f"column {column!r}", len(values), f"more than max_categories = {limit} classes")
+            labelled = self._given(column)
+            if len(values) > max(_FEW, labelled / 2):
+                why = f"distinct labels of {labelled} nodes, as amounts or names have; name another label_column"
+                raise self.error(f"column {column!r}", len(values), f"{why}, or declare all classes (--classes)")
             classes = sorted(values)
         number = {str(value): i for i, value in enumerate(classes)}
         numbers = np.array([number.get(str(value), -2) for value in values] + [-1], dtype=np.int64)
@@ -274,6 +278,11 @@ class Table:
         if odd is not None:
             raise self.cell_error(column, odd, ODD_TIME)
         return days_if_all_are(values)
+
+    def _given(self, column: str) -> int:
+        """How many cells of a column have a value."""
+        values = self.array(column)
+        return len(values) - int(values.null_count)
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""

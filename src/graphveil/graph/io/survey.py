@@ -197,6 +197,11 @@ class Survey(Table):
                     if len(others):
                         raise part.cell_error(column, int(others[0]), why)
 
+    def _given(self, column: str) -> int:
+        facts = self.columns.get(column, ColumnFacts())
+        # Words for a missing value are counted in columns of other types too, where they are no numbers.
+        return facts.given - (facts.fitting[_GAPS] if column in self.nodes.types else 0)
+
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         if pa.types.is_nested(self.nodes.schema.field(column).type):
             raise self.error(f"column {column!r}", str(self.nodes.schema.field(column).type), "must hold single values")
