@@ -82,7 +82,10 @@ def refused(group, seeds):
 
 @pytest.mark.slow
 def test_a_cluster_of_eight():
-    plans = {name: plan_of(name) for name in ("auto", "auto at nodes", "auto at edges", "tables", "mlp", "gap", "gap at edges")}
+    plans = {
+        name: plan_of(name)
+        for name in ("auto", "auto at nodes", "auto at edges", "tables", "mlp", "gap", "gap at edges")
+    }
     results = together(8, fitted, plans)
     for name, plan in plans.items():
         data, model = CASES[name]()
