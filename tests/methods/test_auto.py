@@ -137,7 +137,7 @@ def test_links_are_counted_on_directed_graphs_at_node_level():
     features = rng.normal(size=(1000, 4)) + 0.2 * labels[:, None]
     graph = gv.Graph.from_edge_index(np.unique(edges, axis=1), features, labels, directed=True, **random_masks(1000))
     model = auto(gv.Node(30), 16.0).fit(graph)
-    assert names(model) == ["linear features", "release", "head"]
+    assert names(model) == ["features", "release", "head"]
     assert model.graph_used_
     assert any("than 30 others" in each for each in model.certificate_.assumptions)
     assert model.certificate_.learnt[0].startswith("The graph was used: how many links a node has.")
@@ -307,7 +307,7 @@ def test_stated_steps_bound_all_trainings(epsilon):
     trainings = [each.name for each in usual.all_mechanisms if isinstance(each, ClippedTraining)]
     assert {name: usual[name].steps for name in trainings} == {
         name: defaults.JOIN_STEPS if "head" in name else defaults.LINEAR_STEPS for name in trainings
-    }
+    } | {"more features": defaults.steps_for(epsilon)}
     assert {few[name].steps for name in trainings} == {7}
 
 

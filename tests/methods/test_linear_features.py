@@ -10,6 +10,7 @@ from graphveil.graph import csbm
 from graphveil.methods import defaults
 from graphveil.methods.linear_features import (
     LinearClassifier,
+    WideNetwork,
     added_up,
     training_mu,
     with_products,
@@ -123,3 +124,30 @@ def test_a_row_of_logits_does_not_depend_on_the_other_rows(sparse):
         rows = CsrRows(sp.csr_array(x.numpy())) if sparse else x
         some = torch.arange(16_380, 33_001)
         assert torch.equal(model(rows)[some], model(rows[some]))
+
+
+def test_a_network_starts_beside_a_part_of_the_first_classifier():
+    like = torch.randn(6, 40)
+    first = LinearClassifier(like, 3)
+    with torch.no_grad():
+        first.out.weight.normal_()
+    torch.manual_seed(0)
+    beside = WideNetwork(like, 8, 3, first)
+    torch.manual_seed(0)
+    alone = WideNetwork(like, 8, 3)
+    expected = alone(like) + defaults.FIRST_FEATURES_WEIGHT * first(like)
+    torch.testing.assert_close(beside(like), expected)
+    torch.testing.assert_close(alone(like), alone.network(like))
+
+
+def test_wider_features_count_more_one_by_one():
+    def moved(width):
+        like = torch.randn(4, width)
+        model = WideNetwork(like, 8, 3)
+        before = model(like).detach()
+        with torch.no_grad():
+            model.wide.out.bias += 1
+        return float((model(like) - before).detach().mean())
+
+    assert 0 < moved(40) < moved(400) < moved(4000) < defaults.MOST_LINEAR_PART
+    assert WideNetwork(torch.zeros(4, 0), 8, 3)(torch.zeros(4, 0)).shape == (4, 3)

@@ -1,7 +1,11 @@
-"""How a head reads Z."""
+"""Tables of features, and how a head reads Z."""
 
+import numpy as np
+import pytest
+import scipy.sparse as sp
 import torch
 
+import graphveil as gv
 from graphveil.methods import defaults
 from graphveil.methods.networks import Fusion
 from graphveil.methods.tables import in_noises
@@ -24,3 +28,47 @@ def test_a_head_starts_without_what_is_beside_the_directions():
     opinions, directions, beside = torch.randn(5, 3), torch.randn(5, 3), torch.randn(5, 3)
     found = Fusion(3, 6, beside=3)(opinions, torch.cat([directions, beside], dim=1))
     torch.testing.assert_close(found, opinions + directions)
+
+
+def of_neighbors(own, nodes=1500, seed=0):
+    """A graph whose labels say which sign the neighbours' first features have; with `own`, that of the node itself."""
+    rng = np.random.default_rng(seed)
+    links = sp.triu(sp.random_array((nodes, nodes), density=12 / nodes, rng=rng), 1)
+    links = sp.csr_array((links + links.T) > 0, dtype=float)
+    features = rng.choice([-1.0, 1.0], (nodes, 4))
+    labels = ((features if own else links @ features)[:, 0] + 0.1 * rng.normal(size=nodes) > 0).astype(int)
+    return gv.Graph.from_scipy(links, features, labels).with_split(seed)
+
+
+def test_features_of_neighbors_are_read_where_own_ones_say_nothing():
+    graph = of_neighbors(own=False)
+    both = gv.Auto(gv.Edge(), 16.0, seed=0).fit(graph)
+    labels = gv.DPDGC(gv.Edge(), 16.0, seed=0, table="labels").fit(graph)
+    assert both.plan_["release"].table == "labels+attributes"
+    assert both.score(graph.test_mask) > 0.75 > 0.6 > labels.score(graph.test_mask)
+    widths = {"labels": 2, "attributes": 4}
+    assert both.owner_parts(both.plan_)["table"].shape[1] == sum(widths.values())
+
+
+def test_features_of_neighbors_are_left_out_where_own_ones_tell():
+    model = gv.Auto(gv.Edge(), 4.0, seed=0, epochs=30).fit(of_neighbors(own=True))
+    table = model._table
+    assert table[:, :2].norm(dim=1).max() == pytest.approx(1, abs=1e-3)
+    assert not table[:, 2:].any()
+    graph = of_neighbors(own=False)
+    table = gv.DPDGC(gv.Edge(), 4.0, seed=0, epochs=5, table="attributes").fit(graph)._table
+    assert 0.9 < float(table.norm(dim=1).max()) <= 1
+
+
+@pytest.mark.parametrize("level", [gv.KNeighbor(1), gv.KNeighbor(1, attributes=False), gv.Node(20)], ids=str)
+def test_features_of_neighbors_are_for_level_edge(level):
+    with pytest.raises(gv.InvalidInput, match="table = 'attributes': is for level edge"):
+        gv.DPDGC(level, 4.0, seed=0, table="attributes").fit(of_neighbors(own=True))
+
+
+def test_a_table_of_features_needs_some():
+    graph = of_neighbors(own=True)
+    bare = gv.Graph.from_scipy(graph.to_scipy(), None, graph.labels).with_split(0)
+    with pytest.raises(gv.InvalidInput, match="needs features"):
+        gv.DPDGC(gv.Edge(), 4.0, seed=0, table="attributes").fit(bare)
+    assert gv.DPDGC(gv.Edge(), 4.0, seed=0, epochs=5).fit(bare).plan_["release"].table == "labels"

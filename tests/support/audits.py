@@ -24,6 +24,7 @@ CASES = [
     ("gap", gv.KNeighbor(3), {"max_degree": 10}),
     ("dpdgc", gv.KNeighbor(2), {"table": "readers"}),
     ("dpdgc", gv.KNeighbor(1), {"table": "posteriors"}),
+    ("dpdgc", gv.Edge("undirected"), {"table": "attributes"}),
     ("gap", gv.Edge("undirected"), {}),
     ("gap", gv.Node(10), {}),
     ("dp-sage", gv.Node(5), {}),

@@ -16,25 +16,22 @@ from graphveil.privacy.plan import Branch
 EXPECTATIONS = 7
 # What the features' classifier is trained by before a branch is chosen.
 FIRST_FEATURES = ("features 1", "features 2")
-# The name of its only training, where nothing is chosen.
-FEATURES_AT_ONCE = "linear features"
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """The default: DPDGC with the table "auto".
 
-    Where attributes are public or batches are sampled, nothing is asked first. On directed graphs at node level it is
-    features and the number of a node's links. Elsewhere statistics decide.
+    Where attributes are public or batches are sampled, nothing is asked first; on directed graphs at node level
+    neither, where only the number of a node's links stands out from the noise. Elsewhere statistics decide.
     """
     settings = replace(settings, table="auto")
-    if not protects_attributes(level) or settings.batch_size is not None:
+    nothing_asked = facts.directed and isinstance(level, Node)
+    if not protects_attributes(level) or settings.batch_size is not None or nothing_asked:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
     assert isinstance(level, KNeighbor | Node)
-    if not facts.directed:
+    if not isinstance(level, KNeighbor) or not facts.directed:
         return _statistics_first(level, facts, settings, epsilon)
-    if isinstance(level, KNeighbor):
-        return _directed(level, facts, settings, epsilon)
-    return _degrees_alone(level, facts, settings, epsilon)
+    return _directed(level, facts, settings, epsilon)
 
 
 def spend_dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -51,7 +48,8 @@ def _statistics_first(
     proof = "docs/theory.md section 5.5 (how training nodes are linked)"
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
-    more, beside = (_linear(name, level, facts, settings) for name in ("more features", "balanced features"))
+    more = own_training("more features", "features", level, facts, settings)
+    beside = _linear("balanced features", level, facts, settings)
     shares = {
         **_first_shares(defaults.STATISTICS_SHARE),
         "balanced features": defaults.BALANCED_FEATURES,
@@ -81,7 +79,8 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     proof = "docs/theory.md section 5.7 (how training nodes are linked with the same nodes)"
     with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
     _, *tables = with_tables.shared
-    more, beside = (_linear(name, level, facts, settings) for name in ("more features", "balanced features"))
+    more = own_training("more features", "features", level, facts, settings)
+    beside = _linear("balanced features", level, facts, settings)
     shares = {**_first_shares(defaults.CO_LINKS_SHARE), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
@@ -89,14 +88,6 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
         shares={name: share for name, share in shares.items() if name != "release" or name in with_tables.shares},
         branches=(Branch("features", (more,)), Branch("balanced", (beside, *tables))),
     )
-
-
-def _degrees_alone(level: Node, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
-    """On directed graphs at node level, where nothing but the number of a node's links stands out from the noise."""
-    with_table = dpdgc_plan.spend(level, facts, settings, epsilon)
-    _, *rest = with_table.shared
-    features = _linear(FEATURES_AT_ONCE, level, facts, settings)
-    return replace(with_table, shared=(features, *rest), shares=defaults.DEGREES_SHARES)
 
 
 def _first(

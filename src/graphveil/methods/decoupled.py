@@ -27,7 +27,7 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.spending import Settings
-from graphveil.methods.tables import Tables, in_noises, noise_of, own_width, readable, widths
+from graphveil.methods.tables import Tables, class_width, in_noises, noise_of, own_width, readable, widths
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.mechanisms import Role
@@ -50,8 +50,8 @@ class DecoupledConvolution(NodeClassifier):
         row_norm: The largest norm of a row of W. Sensitivity and signal grow with it alike.
         table: Which W. "trained": learned on the graph. "labels": labels of training nodes. "posteriors": what
             features say about each node. "readers": labels of the nodes that read a node. "neighbors": the same, with
-            weights, in one release. "degrees": the number of neighbours. Several are joined by +. "auto": chosen by
-            level and direction (docs/choosing.md).
+            weights, in one release. "degrees": the number of neighbours. "attributes": features, at level edge. Several
+            are joined by +. "auto": chosen by level and direction (docs/choosing.md).
         response_epsilon: The epsilon of randomised responses to labels, where the table needs them. None: by the number
             of training nodes and by epsilon.
         tau: The weight bound of table "neighbors". None: 2 sqrt(k), 2 sqrt(max_degree) at level `Node`, none at `Edge`.
@@ -103,7 +103,7 @@ class DecoupledConvolution(NodeClassifier):
         tables = Tables(data, opinions, dpdgc_plan.tau_at(self._settings(), ledger.plan.level), ledger, self.arithmetic)
         parts = self._parts(ledger.plan)
         W = self.arithmetic.table(tables.joined(parts), self.row_norm, ledger.plan.facts.terms)
-        summed = ledger.release("release", data.product(self.arithmetic, W))
+        summed = tables.without_unused(ledger.release("release", data.product(self.arithmetic, W)), parts)
         Z = self._finish(summed, tables.own(parts))
         self._released = Z
         opinions_of, Z_of = KeptRows(log_probabilities(opinions)), KeptRows(Z)
@@ -139,7 +139,10 @@ class DecoupledConvolution(NodeClassifier):
 
         if not private:
             rate = defaults.FREE_FEATURES_RATE * self.free_learning_rate
-            fit = partial(self._train_freely, name="features", learning_rate=rate, patience=defaults.PATIENCE)
+            steps = math.ceil(defaults.FREE_FEATURES_EPOCHS * self.epochs)
+            fit = partial(
+                self._train_freely, name="features", learning_rate=rate, steps=steps, patience=defaults.PATIENCE
+            )
             members, opinions = cross_fitted(make, data.features, data.target, folds=self.folds, fit=fit)
             return self._join_feature_neighbors(data, Committee(members), opinions)
         model = make()
@@ -211,7 +214,7 @@ class DecoupledConvolution(NodeClassifier):
         """
         parts = self._parts(plan)
         covered = parts == "trained" or protects_attributes(plan.level)
-        width = self.hidden if parts == "trained" else sum(widths(parts, plan.facts.classes))
+        width = self.hidden if parts == "trained" else sum(widths(parts, plan.facts))
         return {"table": torch.empty(plan.facts.nodes, width)} if public == covered else {}
 
     def _read_width(self, plan: Plan) -> int:
@@ -219,12 +222,12 @@ class DecoupledConvolution(NodeClassifier):
         parts, classes = self._parts(plan), plan.facts.classes
         if parts == "trained":
             return self.hidden
-        times = 1 if "head" in plan.names else 2  # a free head reads Z in two forms
-        return own_width(parts, classes) + times * self._summed_width(plan)
+        width = own_width(parts, classes) + self._blocks(plan) * class_width(parts, plan.facts)
+        return width if "head" in plan.names else width + self._summed_width(plan)  # a free head reads Z in two forms
 
     def _summed_width(self, plan: Plan) -> int:
         """Columns of A W."""
-        return self._blocks(plan) * sum(widths(self._parts(plan), plan.facts.classes))
+        return self._blocks(plan) * sum(widths(self._parts(plan), plan.facts))
 
     def reads_relations(self, plan: Plan) -> bool:
         return bool(plan.facts.relations) and self._parts(plan) != "trained"
@@ -235,7 +238,7 @@ class DecoupledConvolution(NodeClassifier):
 
     def _parts(self, plan: Plan) -> str:
         """The tables that W is made of, joined by +."""
-        return dpdgc_plan.table_at(self._settings(), plan.level, plan.facts.directed)
+        return dpdgc_plan.table_at(self._settings(), plan.level, plan.facts)
 
     def draws_noise(self, from_graph: bool) -> bool:
         """W is private already, so a row of neighbours that the asker knows needs no noise."""
@@ -269,9 +272,9 @@ class DecoupledConvolution(NodeClassifier):
         plan = self._ledger.plan
         parts = self._parts(plan)
         if parts != "trained":
-            noise, classes = noise_of(self._ledger, "release"), plan.facts.classes
+            noise = noise_of(self._ledger, "release")
             blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
-            read = [own, *(readable(block, parts, noise, classes) for block in blocks)]
+            read = [own, *(readable(block, parts, noise, plan.facts) for block in blocks)]
             return torch.cat(read if "head" in plan.names else [*read, in_noises(summed, noise)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)

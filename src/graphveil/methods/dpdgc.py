@@ -27,6 +27,7 @@ from graphveil.methods.expectation import (
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import (
     LinearClassifier,
+    WideNetwork,
     added_up,
     train_linear,
     training_mu,
@@ -37,6 +38,7 @@ from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import shrunk_rows
 from graphveil.methods.training import ROWS_AT_ONCE, all_logits, train_privately
+from graphveil.privacy.levels import Node, protects_attributes
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
@@ -51,7 +53,7 @@ class DPDGC(DecoupledConvolution):
     With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
     of it. Where attributes are private, three things are paid for first: how training nodes of each class are linked, a
     first linear classifier of features, and how many training nodes would come out right in each of the branches. The
-    rest of the budget follows from that. On undirected graphs it is more training of features alone ("features"),
+    rest of the budget follows from that. On undirected graphs it is a network of features alone ("features"),
     features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
@@ -89,12 +91,15 @@ class DPDGC(DecoupledConvolution):
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if _statistics_first(ledger.plan):
             return self._fit_by_statistics(data, ledger)
-        if auto_plan.FEATURES_AT_ONCE not in ledger.plan.names:
-            return super()._fit_with_table(data, ledger)
-        self._learnt = (_LINKS_COUNTED,)
-        names = [auto_plan.FEATURES_AT_ONCE]
-        features = added_up([self._linear(data, ledger, names[0])], ledger.plan, names, data.features)
-        return self._join_tables(data, ledger, features, names)
+        level = ledger.plan.level
+        if (
+            self.table == "auto"
+            and isinstance(level, Node)
+            and protects_attributes(level)
+            and ledger.plan.facts.directed
+        ):
+            self._learnt = (_LINKS_COUNTED,)
+        return super()._fit_with_table(data, ledger)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         plan, train, labels = ledger.plan, data.target.train, data.target.labels
@@ -121,11 +126,12 @@ class DPDGC(DecoupledConvolution):
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
         later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
+        if followed == "features":
+            (name,) = later
+            return self._finish_alone(data, ledger, name, added_up(models, ledger.plan, names, data.features))
         models.extend(self._linear(data, ledger, name) for name in later)
         names.extend(later)
         features = added_up(models, ledger.plan, names, data.features)
-        if followed == "features":
-            return self._finish_alone(data, features)
         if directed:
             return self._join_tables(data, ledger, features, names)
         facts = ledger.plan.facts
@@ -195,24 +201,27 @@ class DPDGC(DecoupledConvolution):
         with torch.no_grad():
             return head(data.features, Z)
 
-    def _finish_alone(self, data: Inputs, features: LinearClassifier) -> torch.Tensor:
-        """Features alone: a Z of no columns."""
+    def _finish_alone(self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier) -> torch.Tensor:
+        """Features alone: a network that is trained as the mechanism `name` plans it, and a Z of no columns."""
+        features = WideNetwork(data.features, self.hidden, data.classes, first)
+        self._train(features, features.logits_of(data), data, ledger, name)
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
-        self._head = NeighborHead(features, None, self._ledger.plan).to(self.device)
+        self._head = NeighborHead(features, None, ledger.plan).to(self.device)
         with torch.no_grad():
             return self._head(data.features, nothing)
 
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
         if not _in_closed_form(plan):
             return super().covered_parts(plan, like)
-        head = NeighborHead(LinearClassifier(like, plan.facts.classes), None, plan)
+        head = NeighborHead(self._features_of(plan, like), None, plan)
         return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
     def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
-        if _statistics_first(plan) or auto_plan.FEATURES_AT_ONCE in plan.names:
-            return LinearClassifier(like, plan.facts.classes)
-        return super()._features_of(plan, like)
+        classes = plan.facts.classes
+        if not _statistics_first(plan):
+            return super()._features_of(plan, like)
+        return LinearClassifier(like, classes) if plan.with_role("release") else WideNetwork(like, self.hidden, classes)
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         if not _in_closed_form(plan):
@@ -269,7 +278,7 @@ class NeighborHead(nn.Module):
     expected: torch.Tensor
     spread: torch.Tensor
 
-    def __init__(self, features: LinearClassifier, branch: GraphBranch | None, plan: Plan) -> None:
+    def __init__(self, features: nn.Module, branch: GraphBranch | None, plan: Plan) -> None:
         super().__init__()
         self.features = features
         classes = plan.facts.classes

@@ -16,12 +16,12 @@ from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, is_ze
 from graphveil.privacy.mechanisms import ByKind, GaussianRelease, Mechanism, Responses
 
 # Tables that need no training; they may be joined by +.
-UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees")
+UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees", "attributes")
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """DPDGC: a private table W, Z = A W + noise, head on [X | Z]; at k-neighbour level k is all the bound it needs."""
-    table = table_at(settings, level, facts.directed)
+    table = table_at(settings, level, facts)
     if isinstance(level, Public):
         return Spending((), {})
     if table == "trained":
@@ -130,12 +130,21 @@ def _degrees(level: Level, facts: PublicFacts, settings: Settings, epsilon: floa
     return []  # a constant: only the release reads the graph
 
 
+def _attributes(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
+    if not isinstance(level, Edge):
+        raise InvalidInput("table", "attributes", "is for level edge; use posteriors here")
+    if not facts.features:
+        raise InvalidInput("table", "attributes", "needs features, and this graph has none")
+    return []
+
+
 _TABLE_COSTS: dict[str, Callable[[Level, PublicFacts, Settings, float | None], list[Mechanism]]] = {
     "labels": _labels,
     "posteriors": _posteriors,
     "readers": _readers,
     "neighbors": _neighbors,
     "degrees": _degrees,
+    "attributes": _attributes,
 }
 
 
@@ -149,14 +158,15 @@ def _full_release_is_cheaper(level: Level, shares: Mapping[str, float]) -> bool:
     return math.sqrt(level.k + 1) <= math.sqrt((shares["release"] + shares["head"]) / shares["release"])
 
 
-def table_at(settings: Settings, level: Level, directed: bool) -> str:
+def table_at(settings: Settings, level: Level, facts: PublicFacts) -> str:
     """The table that `auto` stands for, by public facts alone.
 
     Without privacy the trained one. Otherwise labels, except on directed graphs, where to link to the same nodes
     says more than to be linked: there it is whose readers have which labels, for an edge in the form that is the
     cheaper one then; and where a whole node is protected, how many links it has. Where that is all of a node's
-    links at once, only the latter stands out from the noise. Chosen on Wisconsin87, CiteSeer, Actor and synthetic
-    graphs.
+    links at once, only the latter stands out from the noise. At edge level features are public, and where they are few,
+    neighbours' features are added up too. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs, the last on
+    tolokers and minesweeper.
     """
     if settings.table != "auto":
         parts = settings.table.split("+")
@@ -167,10 +177,11 @@ def table_at(settings: Settings, level: Level, directed: bool) -> str:
         return settings.table
     if isinstance(level, Public):
         return "trained"
-    if not directed:
-        return "labels"
     if isinstance(level, Edge):
-        return "readers"
+        narrow = 0 < facts.features <= defaults.NARROW_FEATURES
+        return ("readers" if facts.directed else "labels") + ("+attributes" if narrow else "")
+    if not facts.directed:
+        return "labels"
     return "degrees" if isinstance(level, Node) else "neighbors+degrees"
 
 

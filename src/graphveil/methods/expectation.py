@@ -26,6 +26,8 @@ from graphveil.privacy.plan import Branch, Plan
 
 # Of a simulated table.
 _DRAWS = 400
+# How often the noise of the release is drawn again, to see what it makes of a difference.
+_REPEATS = 64
 # Nodes whose neighbourhoods are simulated at a time.
 _ROWS_AT_ONCE = 2**13
 
@@ -211,11 +213,34 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 
     Formal guarantee: post-processing.
 
-    Features alone need less to be chosen: reading the graph costs budget for certain. Where accuracies are too close
-    to tell, balanced accuracies decide. Accuracies at more budget for features follow a curve that saturates
-    (`accuracy_at`).
+    The graph has to be ahead of features alone by some points (`defaults.WORTH_IT_POINTS`), and by more than what the
+    noise of the release makes of the difference: reading it costs budget for certain. Where accuracies are too close
+    to tell, balanced accuracies decide.
     """
-    half_alone, alone, half_balanced, balanced, *more = (released.double() / plan.facts.train_nodes).tolist()
+    shares = released.double() / plan.facts.train_nodes
+    expected = _expected(shares, links, plan)
+    joined = expected.joined
+    graph_ahead = joined.get("graph", -math.inf) > joined["balanced"] + defaults.AHEAD_POINTS
+    with_graph = "graph" if graph_ahead else "balanced"
+
+    def ahead(of: Expected) -> tuple[float, float]:
+        return of.joined[with_graph] - of.joined["features"], of.alike[1] - of.alike[0]
+
+    noise = torch.from_numpy(np.random.default_rng(0).standard_normal((_REPEATS, len(shares))))
+    again = shares + noise * (plan["expectation"].noise / plan.facts.train_nodes)
+    doubts = np.std([ahead(_expected(each, links, plan)) for each in again], axis=0)
+    (points, doubt), (alike, alike_doubt) = zip(ahead(expected), defaults.DOUBT * doubts, strict=True)
+    if abs(points) > defaults.WORTH_IT_POINTS:
+        return with_graph if points > defaults.WORTH_IT_POINTS + doubt else "features", expected
+    return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else "features", expected
+
+
+def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
+    """Accuracies of all branches, from the shares of right answers with first features.
+
+    Accuracies at more budget for features follow a curve that saturates (`accuracy_at`).
+    """
+    half_alone, alone, half_balanced, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
     chance = float(links.priors.max())
     first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
 
@@ -229,7 +254,6 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         "features": max(100 * chance, features["features"]),
         "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
     }
-    *graph, alike_alone, alike_balanced = more
     if graph:  # undirected graphs have this branch
         joined["graph"] = 100 * graph[0]
     else:
@@ -237,15 +261,7 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
         left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
         joined["balanced"] = features["balanced"] + 100 * (balanced - alone) * min(1.0, left)
     rarest = float(links.priors.min()) * len(links.priors)
-    expected = Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
-    doubt = defaults.DOUBT * 100 * plan["expectation"].noise / plan.facts.train_nodes
-    graph_ahead = bool(graph) and joined["graph"] > joined["balanced"] + defaults.AHEAD_POINTS
-    with_graph = "graph" if graph_ahead else "balanced"
-    ahead = joined[with_graph] - joined["features"]
-    if abs(ahead) > defaults.WORTH_IT_POINTS:
-        return with_graph if ahead > defaults.WORTH_IT_POINTS + doubt else "features", expected
-    alike_ahead = expected.alike[1] - expected.alike[0]
-    return "balanced" if alike_ahead > defaults.ALIKE_POINTS + doubt / rarest else "features", expected
+    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:

@@ -14,10 +14,12 @@ from torch.nn import functional
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic
-from graphveil.execution.sparse_rows import SparseRows
+from graphveil.execution.sparse_rows import SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.networks import log_probabilities
 from graphveil.methods.training import label_rows
+from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import table_step
 from graphveil.privacy.levels import protects_attributes
 
@@ -43,8 +45,31 @@ class Tables:
     def joined(self, name: str) -> torch.Tensor:
         """The tables that `name` joins by +, side by side, with the row norm 1 divided among them."""
         names = name.split("+")
-        parts = [getattr(self, part) * share for part, share in zip(names, row_norms(names), strict=True)]
-        return torch.cat(parts, dim=1)
+        used = [part for part in names if self._uses(part)] or names
+        norms = dict(zip(used, row_norms(used), strict=True))
+        return torch.cat([getattr(self, part) * norms.get(part, 0.0) for part in names], dim=1)
+
+    def without_unused(self, summed: torch.Tensor, name: str) -> torch.Tensor:
+        """A W with noise, where columns of tables that are not used are 0: they are noise alone."""
+        facts = self._ledger.plan.facts
+        used = [float(self._uses(part)) for part in name.split("+") for _ in range(widths(part, facts)[0])]
+        if all(used):
+            return summed
+        return summed * summed.new_tensor(used).repeat(summed.shape[1] // len(used))
+
+    def _uses(self, part: str) -> bool:
+        """Neighbours' features are used only where features say nothing about their own node."""
+        return part != "attributes" or not self._features_tell
+
+    @cached_property
+    def _features_tell(self) -> bool:
+        """Whether features alone predict labels of training nodes better than the shares of classes do; public."""
+        data, train = self._data, self._data.target.train
+        labels = data.target.labels[train]
+        counts = data.target.total(torch.bincount(labels, minlength=data.classes))
+        entropy = -float((counts / counts.sum()).xlogy(counts / counts.sum()).sum())
+        gained = entropy + data.target.likelihood(log_probabilities(self._opinions[train]), train)
+        return gained > defaults.FEATURES_TELL * entropy
 
     @cached_property
     def degrees(self) -> torch.Tensor:
@@ -93,6 +118,17 @@ class Tables:
         unusual = counts - counts.sum(1, keepdim=True) * usual / usual.sum()
         return self._to_norm_one(shrunk_rows(unusual, noise_of(self._ledger, "neighbors")))
 
+    @cached_property
+    def attributes(self) -> torch.Tensor:
+        """Everybody's features, column by column in standard deviations from the mean; only where they are public.
+
+        Rows longer than usual are shortened to the usual length, which then is 1.
+        """
+        features = dense(self._data.features).float()
+        rows = features - self._data.mean(features)
+        rows = rows / (self._data.mean(rows.square()) * rows.shape[1]).sqrt().clamp_min(1e-6)
+        return rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
+
     def own(self, name: str) -> torch.Tensor:
         """What was released about a node in its own row of a table: paid for already, so the head may read it."""
         parts: list[torch.Tensor] = [getattr(self, part) for part in name.split("+") if part in RELEASED_IN_FULL]
@@ -133,16 +169,25 @@ def shrunk_rows(table: torch.Tensor, noise: float) -> torch.Tensor:
 
 
 def row_norms(names: Sequence[str]) -> list[float]:
-    """How tables that are released together share the row norm 1: degrees take a little, the others equal parts."""
-    others = sum(name != "degrees" for name in names)
-    degrees = defaults.DEGREES_PART if others else 1.0
-    rest = 1 - degrees * ("degrees" in names)
-    return [math.sqrt(degrees if name == "degrees" else rest / others) for name in names]
+    """How tables that are released together share the row norm 1, by their squares: degrees and attributes have fixed
+    parts, the others equal parts of the rest."""
+    fixed = {"degrees": defaults.DEGREES_PART, "attributes": defaults.ATTRIBUTES_PART}
+    others = [name for name in names if name not in fixed]
+    rest = 1 - sum(fixed[name] for name in names if name in fixed)
+    parts = [fixed[name] if name in fixed else rest / len(others) for name in names]
+    # Where there are no others, nothing is left over.
+    return [math.sqrt(part / sum(parts)) for part in parts]
 
 
-def widths(name: str, classes: int) -> list[int]:
+def widths(name: str, facts: PublicFacts) -> list[int]:
     """Columns of each of the tables that `name` joins; an empty name joins none."""
-    return [1 if part == "degrees" else classes for part in name.split("+") if part]
+    others = {"degrees": 1, "attributes": facts.features}
+    return [others.get(part, facts.classes) for part in name.split("+") if part]
+
+
+def class_width(name: str, facts: PublicFacts) -> int:
+    """Columns of Z as a head reads it (`readable`): attributes it reads in units of noise alone."""
+    return sum(widths("+".join(part for part in name.split("+") if part != "attributes"), facts))
 
 
 def own_width(name: str, classes: int) -> int:
@@ -150,11 +195,12 @@ def own_width(name: str, classes: int) -> int:
     return classes * sum(part in RELEASED_IN_FULL for part in name.split("+"))
 
 
-def readable(summed: torch.Tensor, name: str, noise: float, classes: int) -> torch.Tensor:
-    """Z as a head reads it, row by row: the direction of each table on its own, so that a weak one does not shrink a
-    strong one; and, in the last column, the logarithm of the degree."""
+def readable(summed: torch.Tensor, name: str, noise: float, facts: PublicFacts) -> torch.Tensor:
+    """Z as a head reads it, row by row: the direction of each table of classes on its own, so that a weak one does not
+    shrink a strong one; and, in the last column, the logarithm of the degree."""
     names = [part for part in name.split("+") if part]
-    blocks = dict(zip(names, summed.split(widths(name, classes), dim=1), strict=True))
+    blocks = dict(zip(names, summed.split(widths(name, facts), dim=1), strict=True))
+    blocks.pop("attributes", None)
     degrees = blocks.pop("degrees", None)
     readable_blocks = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
     if degrees is not None:

@@ -88,12 +88,13 @@ class Target:
         """On the validation nodes, whose logits these are."""
         return float((logits.argmax(1) == self.labels[self.validation]).float().mean())
 
-    def likelihood(self, logits: torch.Tensor) -> float:
-        """The mean log-likelihood of the validation nodes, whose logits these are.
+    def likelihood(self, logits: torch.Tensor, rows: torch.Tensor | None = None) -> float:
+        """The mean log-likelihood of these rows, whose logits are given; None: the validation nodes.
 
         Whole multiples of 2^-20 are added up, so that their order does not matter.
         """
-        losses = functional.cross_entropy(logits, self.labels[self.validation], reduction="none")
+        labels = self.labels[self.validation if rows is None else rows]
+        losses = functional.cross_entropy(logits, labels, reduction="none")
         steps = (losses.nan_to_num(_LARGEST_LOSS).clamp_max(_LARGEST_LOSS) * 2**20).long().sum()
         total, count = self.total(torch.stack([steps, torch.full_like(steps, len(losses))])).tolist()
         return -total / count / 2**20
