@@ -52,6 +52,7 @@ def check_graph(graph: object, y: object = None) -> None:
         why = "must be a graphveil Graph: see Graph.from_pyg, Graph.from_edge_index and read_graph"
         raise InvalidInput("graph", type(graph).__name__, why)
 
+
 # The stage of a fit that draws which links are cut.
 DEGREE_CAP = "degree cap"
 
