@@ -58,6 +58,9 @@ class Composition:
     Formal guarantee: for every delta, the composed mechanisms are (`epsilon(delta)`, delta)-DP against an adversary
     who sees all of their outputs and may choose later mechanisms by earlier outputs.
 
+    Args:
+        losses: The mechanisms, as `compose` takes them.
+
     >>> round(compose([Gaussian(mu=3.0), Gaussian(mu=4.0)]).mu, 3)
     5.0
     """
