@@ -42,7 +42,7 @@ class FittedModel(Predictions):
 
     # What the paid statistics of a fit say, in sentences for the certificate.
     _learnt: tuple[str, ...] = ()
-    # What the fit did (`history.Stage`); an artifact does not keep it.
+    # What the fit did (`stages.Stage`); an artifact does not keep it.
     _history: tuple[Stage, ...] = ()
     # What columns of raw numbers are scaled by (`scales.learn_scales`).
     _scales: torch.Tensor = torch.zeros(0, 5)
