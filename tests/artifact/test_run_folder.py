@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import graphveil as gv
 from graphveil.cli import app
-from graphveil.cli.train import _without_seed
+from graphveil.cli.options import without_seed
 from graphveil.graph import write_graph
 from support.artifacts import GRAPH, SEED, fitted
 
@@ -66,4 +66,4 @@ def test_a_budget_must_hold_the_fit(tmp_path):
 
 def test_commands_are_kept_without_their_seed():
     words = ["train", "x", "--seed", "7", "--seed=8", "--split-seed", "9"]
-    assert _without_seed(words) == ["train", "x", "--seed", "SEED", "--seed=SEED", "--split-seed", "9"]
+    assert without_seed(words) == ["train", "x", "--seed", "SEED", "--seed=SEED", "--split-seed", "9"]

@@ -9,7 +9,8 @@ import pytest
 
 import graphveil as gv
 from graphveil.checkpoint.folder import ARTIFACT
-from graphveil.cli.train_sharded import Options, _train
+from graphveil.cli.train import Options
+from graphveil.cli.train_sharded import _train
 from graphveil.distributed import ShardedCheckpoint
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
@@ -42,7 +43,7 @@ def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
     os.chdir(out.parent.parent)
     model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=5, steps=3, table="trained", hidden=8)
     try:
-        _train(model, Options("csbm", graph, out, budget, checkpoint, 60.0, resume, True, "", False), group)
+        _train(model, Options("csbm", graph, out, budget, checkpoint, resume=resume, as_json=True), group)
         return "", len(drawn)
     except (InvalidInput, KeyboardInterrupt) as error:
         return str(error), len(drawn)

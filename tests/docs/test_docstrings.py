@@ -7,9 +7,9 @@ import re
 import pytest
 
 import graphveil as gv
-from graphveil import accounting, auditing, experiments, report
+from graphveil import accounting, auditing, experiments, graph, report
 from graphveil.auditing.verify import Verification, check_certificate, verify
-from graphveil.methods import METHODS
+from graphveil.methods import METHODS, method_class
 from graphveil.methods.spending import make_plan
 
 MODEL = ("fit", "plan", "save", "predict", "predict_proba", "predict_on", "predict_new", "score", "set_params")
@@ -21,10 +21,12 @@ FUNCTIONS = [
     *(accounting.compose, accounting.calibrate),
     *(accounting.gaussian_delta, accounting.gaussian_epsilon, accounting.gaussian_mu),
     *(accounting.Composition.epsilon, accounting.Composition.delta, accounting.Composition.rdp_epsilon),
-    *(gv.Plan.calibrated, gv.Plan.with_noise, gv.Certificate.from_json),
+    *(gv.Plan.calibrated, gv.Plan.with_noise, gv.Certificate.from_json, gv.Certificate.of),
+    *(gv.Graph.reads, accounting.Gaussian.from_noise, graph.statistics, graph.column_sums, method_class),
 ]
-VALUES = [gv.Edge, gv.KNeighbor, gv.Node, gv.PublicFacts, gv.Plan, gv.Certificate]
+VALUES = [gv.Edge, gv.KNeighbor, gv.Node, gv.PublicFacts, gv.Plan, gv.Certificate, gv.Graph]
 VALUES += [accounting.Gaussian, accounting.SampledGaussian, accounting.RandomizedResponse]
+VALUES += [accounting.Composition, accounting.Calibration]
 
 EXPORTED = [getattr(package, name) for package in (auditing, experiments, report) for name in package.__all__]
 OWN = [*(thing for thing in EXPORTED if inspect.isfunction(thing)), verify, check_certificate]

@@ -35,6 +35,12 @@ def test_pages_name_files_that_exist(page):
     assert [path for path in named if not (ROOT / path).is_file()] == []
 
 
+def test_source_names_pages_that_exist():
+    for path in PACKAGE.rglob("*.py"):
+        for page in re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(encoding="utf-8")):
+            assert (ROOT / page).is_file(), f"{path.name} names {page}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=names)
 def test_links_lead_somewhere(page):
     for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):

@@ -10,9 +10,8 @@ import torch
 import graphveil as gv
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
-from graphveil.methods import feature_neighbors as feature_neighbors
-from graphveil.methods.feature_neighbors import votes_of_feature_neighbors
-from graphveil.methods.inputs import Inputs
+from graphveil.methods import inputs
+from graphveil.methods.inputs import Inputs, votes_of_feature_neighbors
 from graphveil.methods.training import Target
 
 CLASSES = 3
@@ -73,15 +72,15 @@ def test_a_label_says_nothing_about_its_own_node(nodes):
 def test_blocks_change_nothing(nodes, monkeypatch):
     x, labels, train = nodes
     whole = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
-    monkeypatch.setattr(feature_neighbors, "_ROWS", 7)
-    monkeypatch.setattr(feature_neighbors, "_VOTERS", 3)
+    monkeypatch.setattr(inputs, "_ROWS", 7)
+    monkeypatch.setattr(inputs, "_VOTERS", 3)
     in_blocks = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
     assert torch.allclose(in_blocks, whole, atol=1e-5)
 
 
 def test_on_large_graphs_some_vote_for_all(nodes, monkeypatch):
     x, labels, train = nodes
-    monkeypatch.setattr(feature_neighbors, "_PAIRS", 40 * 10)
+    monkeypatch.setattr(inputs, "_PAIRS", 40 * 10)
     found = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train), CLASSES)
     fewer = votes_of_feature_neighbors(torch.from_numpy(x), target(labels, train[::2]), CLASSES)
     assert torch.equal(found, fewer)

@@ -24,7 +24,11 @@ _MOST_EVALUATIONS = 60
 class Calibration:
     """Calibrated mechanisms in the order given, and what they cost together.
 
-    `factor` is what the noise was multiplied with.
+    Args:
+        losses: The mechanisms with their noise.
+        epsilon: What they cost at `delta`.
+        delta: As it was asked for.
+        factor: What the noise was multiplied with.
     """
 
     losses: tuple[Loss, ...]

@@ -39,7 +39,15 @@ class Gaussian:
 
     @classmethod
     def from_noise(cls, sensitivity: float, std: float) -> Gaussian:
-        """Noise of standard deviation `std` on a query that moves by at most `sensitivity` in L2."""
+        """The mechanism that adds Gaussian noise to a query.
+
+        Args:
+            sensitivity: How far the query moves at most between adjacent graphs, in L2.
+            std: The standard deviation of the noise on each entry.
+
+        Returns:
+            The mechanism, with `mu` their quotient.
+        """
         return cls(mu=validate.non_negative("sensitivity", sensitivity) / validate.positive("noise std", std))
 
     def scaled(self, factor: float) -> Gaussian:

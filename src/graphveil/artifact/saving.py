@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -139,9 +139,35 @@ def other_places() -> Iterator[Path]:
                 made.rmdir()
 
 
-def saved_elsewhere(failed: Unwritable, place: Path) -> Unwritable:
-    """The same failure, with the folder that the run was written to instead."""
-    return Unwritable(failed.field, failed.value, f"{failed.why}; the finished run is in {place} instead")
+def save_somewhere(
+    write: Callable[[Path], None], out: Path, kept: Path | None, places: Iterator[Path] | None = None
+) -> None:
+    """Write a finished run. If its place cannot be written, a checkpoint keeps it, or it is written to another place.
+
+    Args:
+        write: Writes the run to a folder.
+        out: The folder that was asked for.
+        kept: The folder of the checkpoint of the fit.
+        places: Other folders to try; by default `other_places`.
+
+    Raises:
+        Unwritable: The run is not in `out`; the message says where it is.
+    """
+    try:
+        write(out)
+        return
+    except Unwritable as error:
+        failed = error
+    if kept is not None:
+        why = f"{failed.why}; the finished fit is kept in {kept}: go on with --resume and another --out"
+        raise Unwritable("out", str(out), why)
+    for place in other_places() if places is None else places:
+        try:
+            write(place)
+        except Unwritable:
+            continue
+        raise Unwritable(failed.field, failed.value, f"{failed.why}; the finished run is in {place} instead")
+    raise failed
 
 
 def weights_path(level: object) -> str:

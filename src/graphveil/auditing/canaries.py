@@ -31,7 +31,7 @@ WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
 # Readers of a node, for each node that joins them; with many of them, those who join count little for each other.
-_COMPANY = 8
+_OTHER_READERS = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,9 +358,9 @@ def _linked(level: Level, after: bool) -> _Nodes:
         nodes.links += [(leaf, centre) for leaf in old] if there else []
         return nodes
     assert isinstance(level, KNeighbor)
-    company = nodes.several(max(1, level.k), others)
+    linked = nodes.several(max(1, level.k), others)
     changing = nodes.several(level.k, others)
-    nodes.links += [(leaf, centre) for leaf in company]
+    nodes.links += [(leaf, centre) for leaf in linked]
     for node in changing:
         nodes.links += [(node, leaf) for leaf in nodes.several(level.k, others)]
         nodes.links += [(node, centre)] if after else []
@@ -368,20 +368,20 @@ def _linked(level: Level, after: bool) -> _Nodes:
 
 
 def _co_linked(level: Level, after: bool) -> _Nodes:
-    """The replaced node reads what a crowd of another class than its new one reads, and begins to read k nodes with
-    readers of their own; k nodes of the crowd's class begin to read it, beside readers of its new class.
+    """A replaced node whose pairs with others that read the same node all change their class.
 
-    Before, it belongs to the crowd's class; in the zero-out unit it is emptied.
+    Many nodes of class 0 read the same nodes as the replaced one. It is of class 0 before (in the zero-out unit it is
+    emptied) and of class 1 after. Then it also reads k other nodes, which have readers of class 0, and k nodes of class
+    0 read it, beside readers of class 1.
     """
     assert isinstance(level, KNeighbor)
     k, nodes = level.k, _Nodes()
     own = nodes.add(1 if after else NO_LABEL if is_zero_out(level) else 0)
     shared, new = nodes.several(max(1, k), 0), nodes.several(k, 0)
     changing = nodes.several(k, 0)
-    company = _COMPANY * (k + 1)
-    crowds = [(shared, 0), (new, 0), ([own], 1)]
-    for read, label in crowds:
-        nodes.links += [(reader, node) for reader in nodes.several(company, label) for node in read]
+    readers = _OTHER_READERS * (k + 1)
+    for read, label in [(shared, 0), (new, 0), ([own], 1)]:
+        nodes.links += [(reader, node) for reader in nodes.several(readers, label) for node in read]
     nodes.links += [(reader, node) for reader in [own, *changing] for node in shared]
     if after:
         nodes.links += [*((own, node) for node in new), *((reader, own) for reader in changing)]

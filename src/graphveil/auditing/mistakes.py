@@ -110,7 +110,7 @@ class DrawnAnew(Ledger):
 
 
 class UnboundedLayers(Caribou):
-    """Sums what layers say as it is: their rows have the size of the sums, and the noise is for rows of norm 1."""
+    """Adds up the rows of a layer without scaling them: they are as long as sums are, and the noise is for norm 1."""
 
     def _hops(self, data: Inputs, ledger: LedgerLike, H: torch.Tensor) -> torch.Tensor:
         hops = [H]

@@ -215,7 +215,7 @@ class _OnBranch(DelegatingLedger):
         # The order of `expectation.right_counts`: features alone, balanced (each with half and with all of the budget
         # of features), and the graph.
         places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
-        sums[places] = 1e6 * self.plan.facts.train_nodes  # beyond any doubt
+        sums[places] = 1e6 * self.plan.facts.train_nodes  # far beyond what noise could make
         return sums
 
 

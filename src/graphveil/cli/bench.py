@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphveil.cli.options import AsJson, Root
+from graphveil.cli.options import AsJson, Root, command_line
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import NODE_UNITS, UNITS
 
@@ -55,7 +54,6 @@ def bench(
     from graphveil.experiments import read_results, run_spec, summary
 
     spec = _chosen(experiment, graphs, methods, levels, seeds, unit, metric, root)
-    command = shlex.join(["graphveil", *sys.argv[1:]])
     try:
         progress = run_spec(
             spec,
@@ -65,7 +63,7 @@ def bench(
             threads=threads,
             backend=backend,
             retry_failed=retry_failed,
-            command=command,
+            command=command_line(),
         )
     except KeyboardInterrupt:
         print("interrupted: finished runs are kept, and the same command goes on from here", file=sys.stderr)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import csv
 import inspect
+import re
+import shlex
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
@@ -311,3 +314,14 @@ def check_new_file(out: Path | None, run: Path) -> None:
         raise InvalidInput("out", str(out), "exists already")
     if out.resolve().is_relative_to(run.resolve()):
         raise InvalidInput("out", str(out), "lies in the run, whose files are fixed; choose another place")
+
+
+def command_line() -> str:
+    """The command that was given, without the seed."""
+    return shlex.join(["graphveil", *without_seed(sys.argv[1:])])
+
+
+def without_seed(words: list[str]) -> list[str]:
+    """The words of the command without the seed: whoever knows it can subtract the noise."""
+    words = [re.sub("^--seed=.*", "--seed=SEED", word) for word in words]
+    return ["SEED" if before == "--seed" else word for before, word in zip(["", *words], words, strict=False)]

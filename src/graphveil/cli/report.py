@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from graphveil.cli.options import AsJson
+from graphveil.errors import InvalidInput
 
 
 def report(
@@ -35,3 +37,13 @@ def report(
         return
     for file in files:
         typer.echo(f"written to {file}")
+
+
+def report_on(out: Path) -> None:
+    """Write the report of a run. If that fails, the run is still complete, so it is only a note."""
+    from graphveil.report import write_report
+
+    try:
+        write_report(out)
+    except (InvalidInput, OSError) as error:
+        print(f"note: the run is complete, its report is not: {error}; graphveil report {out}", file=sys.stderr)

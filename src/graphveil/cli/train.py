@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +41,7 @@ from graphveil.cli.options import (
     about_tables,
     check_whole,
     chosen_level,
+    command_line,
     default_epsilon,
     default_method,
     fetch,
@@ -54,6 +53,7 @@ from graphveil.cli.options import (
     parse_named,
 )
 from graphveil.cli.plan import warn_of_delta
+from graphveil.cli.report import report_on
 from graphveil.errors import InvalidInput
 from graphveil.process import started_by_torchrun
 
@@ -141,7 +141,7 @@ def train(
     every = parse_every(checkpoint_every)
     if download:
         fetch(graph, root)
-    options: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
+    given: dict[str, Any] = {"table": table, "steps": steps, "batch_size": batch_size, "max_degree": max_degree}
     model = cls(
         level=chosen,
         epsilon=default_epsilon(level) if epsilon is None else epsilon,
@@ -153,27 +153,29 @@ def train(
         public_edges=public_edges,
         device=device,
         **parse_class_words(class_weight, class_prior),
-        **{name: value for name, value in options.items() if value is not None},
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    options = Options(
+        graph=graph,
+        load=partial(load_graph, graph, root, split_seed, directed, None if divided else mmap, tables),
+        out=out,
+        budget=budget,
+        checkpoint=checkpoint,
+        every=every,
+        resume=resume,
+        as_json=as_json,
+        declares=any(value is not None for value in tables.values()),
+        ledger=account,
+        positive=positive,
+        threshold=threshold,
     )
     if divided:
-        from graphveil.cli.train_sharded import Options, train_sharded
+        from graphveil.cli.train_sharded import train_sharded
 
-        load = partial(load_graph, graph, root, split_seed, directed, tables=tables)
-        declares = any(value is not None for value in tables.values())
-        train_sharded(
-            model, Options(graph, load, out, budget, checkpoint, every, resume, as_json, _command(), declares, account)
-        )
-        return
-    check_whole(graph)
-    from graphveil.checkpoint import AlreadySaved, Checkpoint
-
-    kept = None if checkpoint is None else Checkpoint(checkpoint, every=every, resume=resume)
-    try:
-        with kept or nullcontext():
-            load = partial(load_graph, graph, root, split_seed, directed, mmap, tables)
-            _train(model, load, kept, out, budget, as_json, Asked(positive, threshold), account)
-    except AlreadySaved as saved:
-        show_saved(saved, as_json)
+        train_sharded(model, options)
+    else:
+        check_whole(graph)
+        _train_here(model, options)
 
 
 def _check_words(
@@ -201,75 +203,125 @@ def _check_words(
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What predictions are scored by: the class of interest, and the probability from which on it is predicted."""
+class Options:
+    """The options of the command that are not parameters of the model.
 
-    positive: str | None
-    threshold: float | None
+    Args:
+        graph: The word that names the graph.
+        load: Loads it.
+        out: The folder of the run.
+        budget: Epsilon in all, later releases included.
+        checkpoint: The folder that keeps the unfinished fit.
+        every: Steps between two checkpoints as an int, seconds as a float.
+        resume: Whether to go on with the fit in `checkpoint`.
+        as_json: Whether to print JSON.
+        declares: Whether options about tables are given, which a graph in parts does not need.
+        ledger: The file that adds up all trainings on these people.
+        positive: The class of interest, for scores.
+        threshold: The probability from which on it is predicted.
+    """
 
-    def check(self, data: Graph) -> None:
-        """Refuse a class that is not there, or a threshold for none, before anything is spent."""
-        from graphveil.evaluation import check_threshold
+    graph: str
+    load: Callable[[], Graph]
+    out: Path | None = None
+    budget: float | None = None
+    checkpoint: Path | None = None
+    every: float = 60.0
+    resume: bool = False
+    as_json: bool = False
+    declares: bool = False
+    ledger: BudgetLedger | None = None
+    positive: str | None = None
+    threshold: float | None = None
 
-        names = data.class_names or tuple(map(str, range(data.num_classes)))
-        if self.positive is not None and self.positive not in names:
-            raise InvalidInput("positive", self.positive, f"must be one of the classes {', '.join(names[:20])}")
-        check_threshold(self.threshold, self.positive is not None or data.num_classes == 2)
+
+def _train_here(model: NodeClassifier, options: Options) -> None:
+    """Fit in this process, save and print."""
+    from graphveil.checkpoint import AlreadySaved, Checkpoint
+
+    folder = options.checkpoint
+    kept = None if folder is None else Checkpoint(folder, every=options.every, resume=options.resume)
+    try:
+        with kept or nullcontext():
+            _fit_and_save(model, options, kept)
+    except AlreadySaved as saved:
+        show_saved(saved, options.as_json)
 
 
-def _train(
-    model: NodeClassifier,
-    load: Callable[[], Graph],
-    kept: Checkpoint | None,
-    out: Path | None,
-    budget: float | None,
-    as_json: bool,
-    asked: Asked,
-    account: BudgetLedger | None,
-) -> None:
-    """Fit in this process, save and print. Whatever can be refused is refused before the fit."""
+def _fit_and_save(model: NodeClassifier, options: Options, kept: Checkpoint | None) -> None:
+    data = _checked_graph(model, options)
+    start = time.perf_counter()
+    model.fit(data, checkpoint=kept, ledger=options.ledger)
+    seconds = time.perf_counter() - start
+    test, val = (
+        model.evaluate(mask, positive=options.positive, threshold=options.threshold)
+        for mask in (data.test_mask, data.val_mask)
+    )
+    result = _result(model, data, scores_of(test, val), seconds, options.ledger)
+    if options.out is not None:
+        from graphveil.artifact.saving import save_somewhere
+
+        save_somewhere(
+            lambda place: _write(place, model, result, test, options.budget), options.out, options.checkpoint
+        )
+    if kept is not None:
+        kept.discard()
+    if options.as_json:
+        typer.echo(json.dumps(result, indent=2))
+        return
+    _show(data, result, test, model.certificate_, options.out)
+    if options.ledger is not None:
+        typer.echo(f"\n{options.ledger.path}\n{options.ledger.account}")
+
+
+def _checked_graph(model: NodeClassifier, options: Options) -> Graph:
+    """The graph. Whatever can be refused is refused here, before the fit."""
     from graphveil.artifact.saving import check_budget, check_new_run, check_space
-    from graphveil.process import peak_memory_mb
 
-    if out is not None:
-        check_new_run("out", out)
+    if options.out is not None:
+        check_new_run("out", options.out)
     model.check_parameters()
-    data = load()
+    data = options.load()
     data.check_trainable()
-    asked.check(data)
+    _check_scores(data, options)
     plan = model.plan(data)
-    check_budget(budget, plan.epsilon)
-    check_space(model, plan, out, None if kept is None else kept.folder)
+    check_budget(options.budget, plan.epsilon)
+    check_space(model, plan, options.out, options.checkpoint)
     if model.delta != "auto":
         warn_of_delta(plan)
-    start = time.perf_counter()
-    model.fit(data, checkpoint=kept, ledger=account)
-    seconds = time.perf_counter() - start
+    return data
+
+
+def _check_scores(data: Graph, options: Options) -> None:
+    """Refuse a class of interest that is not there, or a threshold without one."""
+    from graphveil.evaluation import check_threshold
+
+    names = data.class_names or tuple(map(str, range(data.num_classes)))
+    if options.positive is not None and options.positive not in names:
+        raise InvalidInput("positive", options.positive, f"must be one of the classes {', '.join(names[:20])}")
+    check_threshold(options.threshold, options.positive is not None or data.num_classes == 2)
+
+
+def _result(
+    model: NodeClassifier, data: Graph, scores: dict[str, float | None], seconds: float, ledger: BudgetLedger | None
+) -> dict[str, Any]:
+    """What `--json` prints, and metrics.json holds."""
+    from graphveil.process import peak_memory_mb
+
     certificate = model.certificate_
-    test, val = (model.evaluate(mask, **asdict(asked)) for mask in (data.test_mask, data.val_mask))
-    result = {
+    return {
         "graph": data.name,
         "method": model.method,
-        **scores_of(test, val),
+        **scores,
         "graph_used": model.graph_used_,
         "epsilon": certificate.to_dict()["epsilon"],
         "delta": certificate.delta,
         "seconds": round(seconds, 3),
         "peak_memory_mb": round(peak_memory_mb(), 1),
-        **({} if account is None else {"ledger": figures_of(account)}),
+        **({} if ledger is None else {"ledger": figures_of(ledger)}),
         **({} if data.counts is None else {"unused": list(data.counts.unused)}),
         "certificate": certificate.to_dict(),
     }
-    if out is not None:
-        save_somewhere(lambda place: _write(place, model, result, test, budget), out, kept)
-    if kept is not None:
-        kept.discard()
-    if as_json:
-        typer.echo(json.dumps(result, indent=2))
-    else:
-        _show(data, result, test, certificate, out)
-        if account is not None:
-            typer.echo(f"\n{account.path}\n{account.account}")
 
 
 def figures_of(ledger: BudgetLedger) -> dict[str, Any]:
@@ -308,40 +360,6 @@ def _show(
         typer.echo(f"to look at: {out / 'report.html'}")
 
 
-def save_somewhere(
-    write: Callable[[Path], None], out: Path, kept: Checkpoint | None, places: Iterator[Path] | None = None
-) -> None:
-    """Write a finished run. If its place cannot be written, a checkpoint keeps it, or it is written to another place.
-
-    Args:
-        write: Writes the run to a folder.
-        out: The folder that was asked for.
-        kept: The checkpoint of the fit.
-        places: Other folders to try.
-
-    Raises:
-        Unwritable: If the run is not in `out`; the message says where it is.
-    """
-    from graphveil.artifact.saving import other_places, saved_elsewhere
-    from graphveil.storage.files import Unwritable
-
-    try:
-        write(out)
-        return
-    except Unwritable as error:
-        failed = error
-    if kept is not None:
-        why = f"{failed.why}; the finished fit is kept in {kept.folder}: go on with --resume and another --out"
-        raise Unwritable("out", str(out), why)
-    for place in other_places() if places is None else places:
-        try:
-            write(place)
-        except Unwritable:
-            continue
-        raise saved_elsewhere(failed, place)
-    raise failed
-
-
 def show_saved(saved: AlreadySaved, as_json: bool) -> None:
     """Print the result of a run that an earlier call had finished and saved."""
     from graphveil.storage.decoding import decoding
@@ -371,7 +389,7 @@ def _write(out: Path, model: Any, result: dict[str, Any], test: Evaluation | Non
     from graphveil.artifact.predictions import csv_head, csv_rows
 
     # What the report shows of the test nodes; like the scores, it is for the owner of the data.
-    more = {"evaluation": None if test is None else test.to_dict(), "command": _command()}
+    more = {"evaluation": None if test is None else test.to_dict(), "command": command_line()}
     metrics = json.dumps({**result, **more}, indent=2) + "\n"
     naming, probabilities = model.fitted_.naming, model.predict_proba()
     names = [naming.node(place) for place in range(len(probabilities))]
@@ -379,23 +397,3 @@ def _write(out: Path, model: Any, result: dict[str, Any], test: Evaluation | Non
     also = {"metrics.json": metrics.encode(), "predictions.csv": predictions}
     save(model, out, budget=budget, also=also)
     report_on(out)
-
-
-def report_on(out: Path) -> None:
-    """Write the report of a run. If that fails, the run is still complete, so it is only a note."""
-    from graphveil.report import write_report
-
-    try:
-        write_report(out)
-    except (InvalidInput, OSError) as error:
-        print(f"note: the run is complete, its report is not: {error}; graphveil report {out}", file=sys.stderr)
-
-
-def _command() -> str:
-    return shlex.join(["graphveil", *_without_seed(sys.argv[1:])])
-
-
-def _without_seed(words: list[str]) -> list[str]:
-    """The words of the command without the seed: whoever knows it can subtract the noise."""
-    words = [re.sub("^--seed=.*", "--seed=SEED", word) for word in words]
-    return ["SEED" if before == "--seed" else word for before, word in zip(["", *words], words, strict=False)]

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,51 +14,20 @@ from typing import TYPE_CHECKING, Any
 import torch
 import typer
 
-from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places
+from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places, save_somewhere
 from graphveil.checkpoint import AlreadySaved
-from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
+from graphveil.cli.options import command_line
+from graphveil.cli.report import report_on
+from graphveil.cli.train import Options, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.process import check_job, peak_memory_mb
 
 if TYPE_CHECKING:
-    from graphveil.graph import Graph
     from graphveil.methods.estimator import NodeClassifier
-    from graphveil.privacy.budget import BudgetLedger
     from graphveil.privacy.facts import PublicFacts
     from graphveil.privacy.plan import Plan
-
-
-@dataclass(frozen=True)
-class Options:
-    """The options of the command that are not parameters of the model.
-
-    Args:
-        graph: The word that names the graph.
-        load: Loads it, if it is not divided into parts.
-        out: The folder of the run.
-        budget: Epsilon in all, later releases included.
-        checkpoint: The folder that keeps the unfinished fit.
-        every: Steps between two checkpoints as an int, seconds as a float.
-        resume: Whether to go on with the fit in `checkpoint`.
-        as_json: Whether to print JSON.
-        command: The command line without the seed.
-        ledger: The file that adds up all trainings on these people.
-        declares: Whether options about tables are given, which parts do not need.
-    """
-
-    graph: str
-    load: Callable[[], Graph]
-    out: Path | None
-    budget: float | None
-    checkpoint: Path | None
-    every: float
-    resume: bool
-    as_json: bool
-    command: str
-    declares: bool
-    ledger: BudgetLedger | None = None
 
 
 def train_sharded(model: NodeClassifier, options: Options) -> None:
@@ -98,13 +66,7 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
 def _train(model: NodeClassifier, options: Options, group: Group) -> None:
     with nullcontext() if options.checkpoint is None else _opened(options, group) as kept:
         group.by_first(partial(_check_out, options))
-        path = Path(options.graph)
-        if is_parts(path) and options.declares:
-            raise InvalidInput("graph", options.graph, "is divided into parts, so options about tables do not apply")
-        if is_parts(path):
-            shard = read_part(path, group, model.direction)
-        else:
-            shard = Shard.of(options.load(), group, model.direction)
+        shard = _own_part(model, options, group)
         facts = shard.facts(group, edges=model.public_edges)
         group.by_first(partial(_check_room, model, facts, options))
         group.by_first(partial(_spend, model.plan_for(facts), options))
@@ -113,29 +75,47 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         seconds = time.perf_counter() - start
         if options.ledger is not None and group.rank == 0:
             options.ledger.finish(model.plan_)
-        certificate = model.certificate_
-        result: dict[str, Any] = {
-            "graph": shard.name,
-            "method": model.method,
-            "processes": group.size,
-            "test_accuracy": _accuracy(model, shard, shard.test_mask, group),
-            "val_accuracy": _accuracy(model, shard, shard.val_mask, group),
-            "graph_used": model.graph_used_,
-            "epsilon": certificate.to_dict()["epsilon"],
-            "delta": certificate.delta,
-            "seconds": round(seconds, 3),
-            "peak_memory_mb": _peak_memory_mb(group),
-            "certificate": certificate.to_dict(),
-        }
+        result = _result(model, shard, group, seconds)
         if options.out is not None:
-            metrics = {**result, "evaluation": None, "command": options.command}
+            metrics = {**result, "evaluation": None, "command": command_line()}
             also = {"metrics.json": (json.dumps(metrics, indent=2) + "\n").encode()}
             write = partial(save, model, group=group, budget=options.budget, also=also)
-            save_somewhere(write, options.out, kept, _other_places(group))
+            save_somewhere(write, options.out, options.checkpoint, _other_places(group))
         if kept is not None:
             kept.discard()
-    if group.rank:
-        return
+    if group.rank == 0:
+        _show(model, options, shard, group, result)
+
+
+def _own_part(model: NodeClassifier, options: Options, group: Group) -> Shard:
+    """The part of the graph that this process works on."""
+    path = Path(options.graph)
+    if not is_parts(path):
+        return Shard.of(options.load(), group, model.direction)
+    if options.declares:
+        raise InvalidInput("graph", options.graph, "is divided into parts, so options about tables do not apply")
+    return read_part(path, group, model.direction)
+
+
+def _result(model: NodeClassifier, shard: Shard, group: Group, seconds: float) -> dict[str, Any]:
+    """What `--json` prints, and metrics.json holds. All processes make it together."""
+    certificate = model.certificate_
+    return {
+        "graph": shard.name,
+        "method": model.method,
+        "processes": group.size,
+        "test_accuracy": _accuracy(model, shard, shard.test_mask, group),
+        "val_accuracy": _accuracy(model, shard, shard.val_mask, group),
+        "graph_used": model.graph_used_,
+        "epsilon": certificate.to_dict()["epsilon"],
+        "delta": certificate.delta,
+        "seconds": round(seconds, 3),
+        "peak_memory_mb": _peak_memory_mb(group),
+        "certificate": certificate.to_dict(),
+    }
+
+
+def _show(model: NodeClassifier, options: Options, shard: Shard, group: Group, result: dict[str, Any]) -> None:
     if options.out is not None:
         report_on(options.out)
     if options.as_json:
@@ -143,7 +123,8 @@ def _train(model: NodeClassifier, options: Options, group: Group) -> None:
         return
     typer.echo(f"{shard.name}: {shard.num_nodes:,} nodes on {group.size} processes")
     show_accuracies(result)
-    typer.echo(f"trained in {seconds:.1f} s, peak memory {result['peak_memory_mb']} MB a process\n\n{certificate}")
+    needed = f"trained in {result['seconds']:.1f} s, peak memory {result['peak_memory_mb']} MB a process"
+    typer.echo(f"{needed}\n\n{model.certificate_}")
     if options.out is not None:
         typer.echo(f"\nwritten to {options.out}/")
 

@@ -43,7 +43,14 @@ _TYPES = {torch.float32: "F32", torch.uint8: "U8"}
 
 
 def check_supported(model: NodeClassifier) -> None:
-    """Refuse what needs all rows in one place."""
+    """Refuse a method that needs all rows in one process.
+
+    Args:
+        model: The model that is to be fitted.
+
+    Raises:
+        InvalidInput: It does not run on several processes.
+    """
     if not model.divides:
         known = " or ".join(name for name, each in METHODS.items() if each.load().divides)
         raise InvalidInput("method", model.method, f"does not run on several processes; use {known}")

@@ -59,36 +59,41 @@ class Layout:
         return Span.of(self.counts, rank)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Shard:
     """The part of a graph that belongs to one process: its nodes, and the edges that lead to them.
 
-    `indptr` and `indices` have a row for each node of the graph, over the columns of own nodes, which count from 0.
-    Features, labels, masks and names of nodes are those of own nodes. Numbers of nodes, features and classes, and names
-    of classes, are those of the whole graph. `direction` says which end of an edge is the reader, as in `Graph.reads`.
+    Args:
+        layout: Which nodes belong to which process.
+        rank: The number of this process.
+        name, directed, num_classes, class_names, undeclared, numeric_columns: As in `Graph`, of the whole graph.
+        counts: What was read from files, for the whole graph.
+        direction: Which end of an edge is the reader, as in `Graph.reads`.
+        indptr, indices: A row for each node of the graph, over the columns of own nodes, which count from 0.
+        train_mask, val_mask, test_mask, features, labels, node_ids: As in `Graph`, of own nodes.
+        weights, relations: None: such graphs are not divided yet.
     """
 
     layout: Layout
     rank: int
+    name: str
+    directed: bool
+    num_classes: int
+    class_names: tuple[str, ...] | None = None
+    undeclared: Undeclared = field(default_factory=Undeclared)
+    numeric_columns: tuple[tuple[int, int], ...] = ()
+    counts: ReadReport | None = None
+    direction: Direction = "out"
     indptr: np.ndarray
     indices: np.ndarray
-    features: torch.Tensor | sp.csr_array
-    labels: torch.Tensor
     train_mask: torch.Tensor
     val_mask: torch.Tensor
     test_mask: torch.Tensor
-    directed: bool
-    num_classes: int
-    name: str
-    class_names: tuple[str, ...] | None = None
+    features: torch.Tensor | sp.csr_array
+    labels: torch.Tensor
     node_ids: np.ndarray | None = None
-    counts: ReadReport | None = None
-    undeclared: Undeclared = field(default_factory=Undeclared)
-    # Links with weights and several relations are not divided yet.
     weights: None = None
     relations: None = None
-    numeric_columns: tuple[tuple[int, int], ...] = ()
-    direction: Direction = "out"
 
     @property
     def span(self) -> Span:

@@ -76,7 +76,10 @@ class Stages:
 
 
 class LedgerLike(Protocol):
-    """What a fit draws through. `Ledger` executes a plan; an audit may hand in a ledger that also watches."""
+    """What a fit draws through. `Ledger` executes a plan; an audit may hand in a ledger that also records.
+
+    The docstrings of `Ledger` say what each method does.
+    """
 
     stages: Stages
 

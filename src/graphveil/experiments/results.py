@@ -24,6 +24,8 @@ from graphveil.storage.files import read_journal
 
 RUNS, CALLS = "runs.jsonl", "calls.jsonl"
 _RESAMPLES = 10_000
+# The probability with which an interval holds the mean.
+_LEVEL = 0.95
 # From this many values on, resampling them says enough about others.
 _FEW = 5
 
@@ -42,7 +44,7 @@ class Interval:
         return (self.high - self.low) / 2
 
 
-def bootstrap(values: Sequence[float], level: float = 0.95) -> Interval:
+def bootstrap(values: Sequence[float]) -> Interval:
     """The percentile bootstrap of the mean, as in the paper; always the same for the same values.
 
     Resampling few values never leaves their range, and so says too little about what other seeds would give. Up to
@@ -53,21 +55,21 @@ def bootstrap(values: Sequence[float], level: float = 0.95) -> Interval:
     >>> round(bootstrap([60.0, 61.0]).half_width, 2)
     6.35
     """
-    return _bootstrap(tuple(values), level)
+    return _bootstrap(tuple(values))
 
 
 # A report asks for the same cells as a table, as a curve and as a line of its list.
 @lru_cache(maxsize=4096)
-def _bootstrap(values: tuple[float, ...], level: float) -> Interval:
+def _bootstrap(values: tuple[float, ...]) -> Interval:
     data = np.asarray(values, dtype=np.float64)
     if 1 < len(data) < _FEW:
-        spread = float(stdtrit(len(data) - 1, (1 + level) / 2) * data.std(ddof=1) / len(data) ** 0.5)
+        spread = float(stdtrit(len(data) - 1, (1 + _LEVEL) / 2) * data.std(ddof=1) / len(data) ** 0.5)
         return Interval(float(data.mean()), float(data.mean()) - spread, float(data.mean()) + spread, len(data))
-    low, high = np.quantile(data[_drawn(len(data))].mean(axis=1), [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(data[_drawn(len(data))].mean(axis=1), [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     return Interval(float(data.mean()), float(low), float(high), len(data))
 
 
-def joint_bootstrap(groups: Sequence[Sequence[float]], level: float = 0.95) -> Interval:
+def joint_bootstrap(groups: Sequence[Sequence[float]]) -> Interval:
     """The mean over groups (graphs) of their means over seeds, with the interval over resampled seeds.
 
     >>> joint_bootstrap([[1.0], [3.0, 3.0]])
@@ -75,7 +77,7 @@ def joint_bootstrap(groups: Sequence[Sequence[float]], level: float = 0.95) -> I
     """
     data = [np.asarray(group, dtype=np.float64) for group in groups]
     means = np.mean([each[_drawn(len(each))].mean(axis=1) for each in data], axis=0)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
+    low, high = np.quantile(means, [(1 - _LEVEL) / 2, (1 + _LEVEL) / 2])
     return Interval(float(np.mean([each.mean() for each in data])), float(low), float(high), sum(map(len, data)))
 
 

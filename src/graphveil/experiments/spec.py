@@ -40,7 +40,7 @@ Axis = Literal["graph", "epsilon", "k", "phi"]
 MOST_SEEDS = 100_000
 AXES: tuple[Axis, ...] = ("graph", "epsilon", "k", "phi")
 
-# "auto" is the library's own rule (`plan.automatic_delta`), "paper" the paper's (`plan.paper_delta`).
+# "auto" is the library's own rule (`facts.automatic_delta`), "paper" the paper's (`facts.paper_delta`).
 Delta = float | Literal["auto", "paper"]
 
 # Parameters of a method that a run has fields for, or that the runner sets.

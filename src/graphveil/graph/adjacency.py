@@ -175,7 +175,15 @@ def as_torch(A: sp.csr_array) -> torch.Tensor:
 
 
 def column_sums(A: sp.csr_array, power: int = 0) -> np.ndarray:
-    """The sum of each column's entries to this power; 0 counts them. Exact for weights on their lattice."""
+    """A sum over each column of a matrix, which is exact for weights on their lattice.
+
+    Args:
+        A: The matrix.
+        power: 1 adds up entries, 2 their squares; 0 counts the stored ones.
+
+    Returns:
+        A number for each column: at 0, how many nodes read the column's node.
+    """
     powers = None if power == 0 else A.data.astype(np.float64) ** power
     return np.bincount(A.indices, powers, minlength=A.shape[1])
 

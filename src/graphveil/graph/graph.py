@@ -28,25 +28,36 @@ Direction = Literal["out", "in"]
 class Graph(Conversions):
     """A graph with features, labels and a split.
 
-    `indptr` and `indices` are the CSR form of the stored entries source -> target; an undirected graph stores each
-    edge twice. Construction checks everything once: entries are 0/1 with an empty diagonal and no duplicates,
-    features are finite, labels are in range, masks are disjoint and labelled. Nothing is repaired silently.
-    Isolated nodes and graphs without edges are legal. Dense float32 features are shared with the caller, not copied.
+    Construction checks everything once: entries are 0 or 1 with an empty diagonal and no duplicates, features are
+    finite, labels are in range, masks are disjoint and labelled. Nothing is repaired silently. Isolated nodes and
+    graphs without edges are legal. Dense float32 features are shared with the caller, not copied.
 
-    Entries may have `weights`, as parts of a declared `max_weight`, and there may be several `relations` between the
-    nodes; the other fields then describe their sum, cut at 1 (docs/links.md).
+    Args:
+        indptr, indices: The CSR form of the stored entries source -> target; an undirected graph stores each edge
+            twice.
+        features: A dense or sparse row of numbers for each node.
+        labels: The class of each node, -1 where there is none.
+        train_mask, val_mask, test_mask: Without a training mask the graph can be predicted on but not trained on: see
+            `with_split` and `check_trainable`.
+        directed: Declared by whoever knows the data and never measured: noise that follows from the symmetry of a
+            private graph would give that symmetry away. A graph declared undirected must be symmetric.
+        num_classes: Declared as well, or by `class_names`; else it is read from the labels and treated as a public
+            fact, which `undeclared` says.
+        name: What the graph is called in messages and on certificates.
+        node_ids: What nodes are called; by default their numbers.
+        class_names: Names that are given here count as declared. A reader that took them from private data says so in
+            `undeclared`, and they stay with the owner.
+        undeclared: What was read from the data although it could have been declared.
+        counts: What was read from files.
+        numeric_columns: Columns of features that hold raw numbers, each with the column that is 1 where its value is
+            missing (-1: none is). A fit brings them to one scale, by statistics that it pays for where attributes are
+            private (docs/data.md).
+        weights, max_weight: Entries as parts of a declared largest weight.
+        relations: Several relations between the nodes; the other fields then describe their sum, cut at 1
+            (docs/data.md).
 
-    `directed` is declared by whoever knows the data. It is never measured, because a noise scale that follows from
-    the symmetry of a private graph would give that symmetry away; a graph declared undirected must be symmetric.
-    The number of classes is declared too (`num_classes` or `class_names`), or else read from the labels: then it is
-    treated as a public fact, which `undeclared` says. Names of classes that are given here count as declared; a reader
-    that took them from private data says so in `undeclared`, and they stay with the owner.
-
-    `numeric_columns` are columns of the features that hold raw numbers, each with the column that is 1 where its value
-    is missing (-1: none is): a fit brings them to one scale, by statistics that it pays for where attributes are
-    private (docs/data.md).
-
-    Without a training mask the graph can be predicted on but not trained on: see `with_split` and `check_trainable`.
+    Raises:
+        InvalidInput: A field is not as described; the message names the field, the place and the value.
 
     Example:
         >>> graph = Graph.from_edge_index([[0, 1, 2], [1, 2, 0]], x=[[1.0], [2.0], [3.0]], y=[0, 1, 1],
@@ -150,12 +161,14 @@ class Graph(Conversions):
         return bool(self.train_mask.any())
 
     def reads(self, direction: Direction, *, by_relation: bool = False) -> sp.csr_array:
-        """The matrix A in which row i lists the nodes that node i reads.
+        """The matrix A in which row i lists the nodes that node i reads. Only here is a direction converted.
 
-        "out": node i reads the targets of its edges; "in": it reads the sources of the edges that point at it. Which
-        of the two a method uses is its own property; every conversion of direction happens here and nowhere else.
-        Ones or weights in float32, sorted rows, cached: do not modify it. `by_relation` has the matrices of all
-        relations one below the other, in place of their sum.
+        Args:
+            direction: "out": node i reads the targets of its edges; "in": the sources of the edges that point at it.
+            by_relation: Whether to have the matrices of all relations one below the other, in place of their sum.
+
+        Returns:
+            Ones or weights in float32, with sorted rows. It is kept: do not modify it.
         """
         transposed = self._is_transposed(direction)
         if by_relation and self.relations is not None:

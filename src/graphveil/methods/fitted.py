@@ -42,7 +42,7 @@ class FittedModel(Predictions):
 
     # What the paid statistics of a fit say, in sentences for the certificate.
     _learnt: tuple[str, ...] = ()
-    # What the fit did (`history.Stage`); an artifact does not keep it.
+    # What the fit did (`stages.Stage`); an artifact does not keep it.
     _history: tuple[Stage, ...] = ()
     # What columns of raw numbers are scaled by (`scales.learn_scales`).
     _scales: torch.Tensor = torch.zeros(0, 5)
@@ -180,21 +180,36 @@ class FittedModel(Predictions):
         return self.joined_release is not None
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
+        """The logits of all nodes of another graph."""
         raise InvalidInput("method", self.method, "cannot predict on another graph")
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
+        """The logits of nodes that join after the fit, with noise where it is needed.
+
+        Args:
+            features: A row for each new node.
+            rows: Which nodes of the training graph each of them reads.
+            from_graph: Whether these links are from the private graph, and not the new nodes' own.
+        """
         raise InvalidInput("method", self.method, "cannot predict for new nodes")
 
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
-        """What the certificate covers in full, by name, for features `like` these: shapes without content.
+        """The parts of a fitted model that the certificate covers in full: they may be published.
 
-        With `owner_parts`, all that a fitted model is made of: an artifact holds it and nothing else. `part` and
-        `set_part` read and write the content.
+        With `owner_parts` they are all that a fitted model is made of: an artifact holds these and nothing else. `part`
+        and `set_part` read and write their content.
+
+        Args:
+            plan: The executed plan.
+            like: Features, of which only the form counts: their number, and whether they are sparse.
+
+        Returns:
+            Modules and tensors of the right shapes, without content, by name.
         """
         raise NotImplementedError
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
-        """What has a row for each node that only this node's owner may see, likewise."""
+        """The parts that have a row for each node, which is for this node alone; without content, by name."""
         del plan
         return {}
 

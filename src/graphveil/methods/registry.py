@@ -92,7 +92,17 @@ def method_named(name: str) -> Method:
 
 
 def method_class(name: str) -> type[NodeClassifier]:
-    """The class of a method by its name on the command line."""
+    """The class of a method.
+
+    Args:
+        name: The method's name, as `graphveil train --method` takes it.
+
+    Returns:
+        The class, a `NodeClassifier`.
+
+    Raises:
+        InvalidInput: There is no such method, or its package cannot be loaded.
+    """
     return method_named(name).load()
 
 

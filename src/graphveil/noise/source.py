@@ -76,6 +76,9 @@ Draw = Callable[[Worker, Sequence[torch.Tensor], int], None]
 class NoiseSource:
     """A stream of independent random numbers on the CPU.
 
+    Args:
+        seed: Makes the stream repeatable, for experiments. None: the key comes from the operating system.
+
     Formal guarantee: without a seed, the stream is indistinguishable from uniform bits for anyone who cannot break
     AES-256. With a seed there is no guarantee: for experiments only.
     """
@@ -166,6 +169,10 @@ class NoiseSource:
 
     def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
         """Replace float64 values by rounded sums of value and ideal normal, in place.
+
+        Args:
+            flat: The values, in one dimension.
+            rounding: The standard deviation of the noise, and the lattice of the sums.
 
         Formal guarantee (docs/theory.md, section 8.2): each result is the correctly rounded sum of the value and an
         independent ideal normal number, up to a total variation of 2^-180 for each pair of entries, if the keystream

@@ -91,7 +91,16 @@ class Certificate:
 
     @classmethod
     def of(cls, plan: Plan, random_source: str, secure: bool) -> Certificate:
-        """The certificate of a plan that was executed in full; `execution.Ledger.certificate` calls this."""
+        """The certificate of a plan that was executed in full; `execution.Ledger.certificate` calls this.
+
+        Args:
+            plan: The plan, at the branch that was followed.
+            random_source: Where the noise came from, in words.
+            secure: Whether that is a cryptographic source, and not a seed.
+
+        Returns:
+            The certificate, without what was learnt about the graph.
+        """
         by_kind = plan.epsilon_by_kind()
         return cls(
             method=plan.method,

@@ -159,10 +159,7 @@ class Plan:
         """What each kind of node pays in the branch that is followed, at the branch's part of delta."""
         if isinstance(self.level, Public):
             return dict.fromkeys(KINDS, math.inf)
-        paid = {kind: self.composition(kind) for kind in KINDS}
-        # Often both kinds pay for the same mechanisms; accounting once saves up to a second.
-        epsilons = {each: each.epsilon(self._delta_of_each) for each in paid.values()}
-        return {kind: epsilons[each] for kind, each in paid.items()}
+        return {kind: _epsilon(self.composition(kind).losses, self._delta_of_each) for kind in KINDS}
 
     def epsilon_by_kind(self) -> dict[Kind, float]:
         """What each kind of node pays, the maximum over all branches; infinite at level `Public()`."""
@@ -307,6 +304,12 @@ class Plan:
 
 
 @lru_cache(maxsize=1024)
+def _epsilon(losses: tuple[Loss, ...], delta: float) -> float:
+    """Cached: a plan is asked several times, and often both kinds of node pay for the same mechanisms."""
+    return Composition(losses).epsilon(delta)
+
+
+@lru_cache(maxsize=1024)
 def _least_factor(kinds: tuple[tuple[Loss, ...], ...], epsilon: float, delta: float) -> float:
     """Cached, because fits that differ only in their seed have the same noise."""
     return least_factor(kinds, epsilon, delta)[0]
@@ -323,11 +326,8 @@ def _least_factor_beside(
     """The least noise factor of `kinds` at which they cost at most epsilon together with `fixed`; cached as above."""
 
     def spent(factor: float) -> float:
-        paid = {
-            Composition(before + tuple(loss.scaled(factor) for loss in own))
-            for before, own in zip(fixed, kinds, strict=True)
-        }
-        return max(each.epsilon(delta) for each in paid)
+        scaled = (tuple(loss.scaled(factor) for loss in own) for own in kinds)
+        return max(_epsilon(before + own, delta) for before, own in zip(fixed, scaled, strict=True))
 
     if not any(loss.mu > 0 for own in kinds for loss in own):
         least = spent(1.0)

@@ -90,14 +90,12 @@ def label_responses(level: Level) -> int:
     return 1 if protects_attributes(level) else 0
 
 
-def posterior_table(level: Level, row_norm: float = 1.0, *, non_negative: bool = True) -> float:
+def posterior_table(level: Level) -> float:
     """A table with one row per node computed from that node's attributes by an already private classifier.
 
-    docs/theory.md section 5: one row moves by sqrt(2) c (non-negative) or 2 c (any sign).
+    docs/theory.md section 5: rows are non-negative and of norm at most 1, so one row moves by sqrt(2).
     """
-    if not protects_attributes(level):
-        return 0.0
-    return row_norm * (math.sqrt(2) if non_negative else 2.0)
+    return math.sqrt(2) if protects_attributes(level) else 0.0
 
 
 def link_statistics(level: KNeighbor | Node, train_nodes: int) -> float:
