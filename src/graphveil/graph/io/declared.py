@@ -226,7 +226,7 @@ def as_number(field: str, value: Any) -> float:
         return Days((value - date(1970, 1, 1)).days - FIRST_DAY)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidInput(field, value, "must be a number, a date (2024-01-31) or a time")
-    return float(value)
+    return value if isinstance(value, Days) else float(value)
 
 
 def check_like(field: str, value: float, *, times: bool) -> None:
