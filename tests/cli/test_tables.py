@@ -17,6 +17,7 @@ DATES = "id,label,day\n" + "".join(f"{i},{'ab'[i % 2]},2024-01-{1 + i % 9:02d}\n
 ODD_INDEX = "".join(f"{i - 1 if i else ''},{line}\n" for i, line in enumerate(NODES.splitlines()))
 EMPTY_COLUMN = NODES.replace(",v,", ",v,e,").replace(".5,", ".5,,").replace(".0,", ".0,,")
 RENAMED = {"id": "account", "label": "fraud", "source": "from", "target": "to"}
+BEFORE = ["--time-column", "day", "--train-before"]
 WEIGHTS = ["--weight-column", "amount", "--max-weight", 10]
 
 
@@ -156,6 +157,12 @@ def test_tables_that_are_read(train, nodes, edges):
         ({}, ["--range", "v=2024-01-01,2025-01-01"], "ranges of column 'v' = '2024-01-01': must be a number"),
         ({}, ["--missing", "v=2024-01-01"], "missing of column 'v' = '2024-01-01': must be a number"),
         ({"nodes": DATES}, ["--range", "day=0,100"], "ranges of column 'day' = 0.0: must be a date or a time"),
+        (
+            {"nodes": DATES},
+            [*BEFORE, "2024-01-05", "--test-after", "2024-01-02"],
+            "test_after = '2024-01-02': must not be",
+        ),
+        ({"nodes": DATES}, [*BEFORE, "2020-01-05"], "train_before = '2020-01-05': no node with a label has an earlier"),
         ({}, ["--time-column", "v", "--train-before", "2024-01-31"], "train_before = '2024-01-31': must be a number"),
         (
             {"nodes": DATES},

@@ -28,7 +28,10 @@ _DAY = 86400.0
 
 
 class Days(float):
-    """Days since 2020 that were given as a date or a time."""
+    """Days since 2020 that were given as a date or a time, as which errors show them."""
+
+    def __repr__(self) -> str:
+        return repr(as_date(self))
 
 
 @dataclass(frozen=True)
@@ -238,9 +241,8 @@ def check_like(field: str, value: float, *, times: bool) -> None:
         times: Whether the column holds times.
     """
     if isinstance(value, Days) != times:
-        shown: object = as_date(value) if isinstance(value, Days) else value
         why = "must be a date or a time, as its column holds" if times else "must be a number: its column has no times"
-        raise InvalidInput(field, shown, why)
+        raise InvalidInput(field, value, why)
 
 
 def as_date(days: Days) -> str:

@@ -75,6 +75,8 @@ def _described(nodes: Table, name: str, options: TableOptions) -> FeatureColumn:
     for what, values in (("ranges", limits or ()), ("missing", () if constant is None else (constant,))):
         for value in values:
             check_like(f"{what} of column {name!r}", value, times=kind in CYCLIC_PARTS)
+    limits = None if limits is None else (float(limits[0]), float(limits[1]))
+    constant = None if constant is None else float(constant)
     if kind == "boolean" and limits is None and constant is None and options.scaling == "auto":
         return FeatureColumn(name, "boolean")
     if kind == "boolean":
