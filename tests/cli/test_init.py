@@ -101,3 +101,12 @@ def test_tables_that_are_not_there(run, tmp_path, make, message):
 def test_a_column_that_is_not_there(run, payments):
     done = run("init", payments / "accounts.csv", "--label-column", "frod")
     assert "label_column = 'frod': there is no such column; there are balance" in done.stderr
+
+
+def test_declared_dates_are_written_as_dates(run, payments):
+    words = ("--range", "opened_at=2022-01-01,2025-01-01T08:30:00", "--missing", "opened_at=2023-01-01")
+    assert run("init", payments / "accounts.csv", *words).returncode == 0
+    written = json.loads((payments / "graph.json").read_text())
+    assert written["ranges"] == {"opened_at": ["2022-01-01", "2025-01-01T08:30:00+00:00"]}
+    assert written["missing"] == {"opened_at": "2023-01-01"}
+    assert run("train", payments, "--method", "mlp", "--steps", 1).returncode == 0

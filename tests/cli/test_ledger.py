@@ -23,7 +23,8 @@ def test_trainings_on_the_same_people(run, tmp_path):
 
 
 def test_what_cannot_be(run, tmp_path):
-    path = tmp_path / "people.json"
+    path, device = tmp_path / "people.json", tmp_path / "device"
+    device.symlink_to("/dev/null")
     for words, message in (
         (("ledger", path), "there is no such file"),
         (("ledger", path, "--limit", 1), "there is no such file"),
@@ -32,6 +33,8 @@ def test_what_cannot_be(run, tmp_path):
         (("train", "--ledger", path, "--budget", 9, "--out", tmp_path / "run"), "are not in the --ledger"),
         (("train", "--ledger", path, "--level", "none"), "protects nothing"),
         (("train", "--ledger", tmp_path), "cannot be"),
+        (("train", "--ledger", device), "must be an ordinary file"),
+        (("ledger", device), "must be an ordinary file"),
     ):
         done = run(*words)
         assert done.returncode == 2, words

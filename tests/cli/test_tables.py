@@ -14,7 +14,10 @@ from graphveil.graph.io.declared import TableOptions
 NODES = "id,label,v,w\n" + "".join(f"{i},{'ab'[i % 2]},{i * 1.5},{'xy'[i % 2]}\n" for i in range(40))
 EDGES = "source,target,amount,kind\n" + "".join(f"{i},{(i + 1) % 40},{i + 1},{'pq'[i % 2]}\n" for i in range(40))
 DATES = "id,label,day\n" + "".join(f"{i},{'ab'[i % 2]},2024-01-{1 + i % 9:02d}\n" for i in range(40))
+ODD_INDEX = "".join(f"{i - 1 if i else ''},{line}\n" for i, line in enumerate(NODES.splitlines()))
+EMPTY_COLUMN = NODES.replace(",v,", ",v,e,").replace(".5,", ".5,,").replace(".0,", ".0,,")
 RENAMED = {"id": "account", "label": "fraud", "source": "from", "target": "to"}
+BEFORE = ["--time-column", "day", "--train-before"]
 WEIGHTS = ["--weight-column", "amount", "--max-weight", 10]
 
 
@@ -141,6 +144,31 @@ def test_tables_that_are_read(train, nodes, edges):
         ({}, ["--scaling", "maybe"], "scaling = 'maybe': must be auto or none"),
         ({}, ["--edges", "40"], "edges = '40': must be a table of edges; a bound on their number is --public-edges"),
         ({}, ["--edges", "nope.csv"], "edge_table = 'nope.csv': must be a .csv or .parquet file in"),
+        ({"nodes": ODD_INDEX}, [], "column 1 has no name, as row numbers that were written along"),
+        ({"nodes": NODES.replace("label,", " label,")}, [], "the label may be one of ' label', 'v', 'w'"),
+        ({"nodes": NODES.replace("label,", "gr\xf6\xdfe,").encode("latin-1")}, [], "its header is not text in UTF-8"),
+        ({"nodes": NODES.replace(",b,", ",a,")}, [], "column 'label' = ['a']: needs at least two classes"),
+        ({"nodes": NODES.replace("\n3,b", "\n3,NA")}, [], "row 4, column 'label' = 'NA': says that a label is missing"),
+        ({"nodes": NODES.replace("\n3,b", "\n3,  ")}, [], "row 4, column 'label' = ' ': says that a label is missing"),
+        ({"nodes": NODES.replace("\n3,b", "\n3, b")}, [], "row 4, column 'label' = ' b': has blanks around it"),
+        ({"nodes": NODES.replace(",b,", ",inf,").replace(",a,", ",1,")}, [], "'label' = inf: is not a label"),
+        ({"nodes": DATES.replace("2024-01-", "31.1.")}, [], "column 'day' = '31.1.01': write dates as 2024-01-31"),
+        ({"nodes": EMPTY_COLUMN}, [], "drop it: --drop-columns e"),
+        ({}, ["--range", "v=2024-01-01,2025-01-01"], "ranges of column 'v' = '2024-01-01': must be a number"),
+        ({}, ["--missing", "v=2024-01-01"], "missing of column 'v' = '2024-01-01': must be a number"),
+        ({"nodes": DATES}, ["--range", "day=0,100"], "ranges of column 'day' = 0.0: must be a date or a time"),
+        (
+            {"nodes": DATES},
+            [*BEFORE, "2024-01-05", "--test-after", "2024-01-02"],
+            "test_after = '2024-01-02': must not be",
+        ),
+        ({"nodes": DATES}, [*BEFORE, "2020-01-05"], "train_before = '2020-01-05': no node with a label has an earlier"),
+        ({}, ["--time-column", "v", "--train-before", "2024-01-31"], "train_before = '2024-01-31': must be a number"),
+        (
+            {"nodes": DATES},
+            ["--time-column", "day", "--train-before", 5],
+            "train_before = 5.0: must be a date or a time",
+        ),
         ({}, ["--classes", "a,c"], "column 'label' = 'b': is not one of the declared classes"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -168,6 +196,31 @@ def test_a_table_of_edges_elsewhere(train, run, tmp_path, monkeypatch):
     pyarrow.parquet.write_table(parquet, tmp_path / "people.parquet")
     done = run("train", tmp_path / "people.parquet", *words[2:], "--edges", "links.csv", "--json")
     assert json.loads(done.stdout)["graph"] == "people"
+
+
+def test_a_word_for_a_missing_label_is_one_where_classes_are_declared(train):
+    nodes = NODES.replace("\n3,b", "\n3,NA")
+    assert "labels    39 of 40 nodes, 2 classes" in train("--classes", "a,b", nodes=nodes).stdout
+    assert "labels    40 of 40 nodes, 3 classes" in train("--classes", "a,b,NA", nodes=nodes).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"lable_column": "w"}', "graph.json: key = 'lable_column': must be one of directed, name, found, node_table"),
+        ('{"label_column": "label", "label_column": "w"}', "graph.json: key = 'label_column': is there twice"),
+        ('{"drop_columns": "v"}', "graph.json: drop_columns = 'v': must be a list of column names"),
+    ],
+)
+def test_an_error_in_graph_json_names_its_keys(train, tmp_path, text, message):
+    train()
+    (tmp_path / "graph.json").write_text(text)
+    done = train()
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert message in done.stderr
+    assert "--label-column" not in done.stderr
+    (tmp_path / "graph.json").write_bytes(b'\xef\xbb\xbf{"label_column": "w"}')
+    assert "2 classes" in train().stdout, "a byte order mark does no harm"
 
 
 @pytest.mark.parametrize("method", ["auto", "dpdgc"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -26,6 +28,29 @@ def test_pyg_with_several_splits() -> None:
     assert Graph.from_pyg(data, split=1, directed=True).train_mask.tolist() == [False, True, False]
     with pytest.raises(InvalidInput, match="split = 2: train_mask holds the splits 0 to 1"):
         Graph.from_pyg(data, split=2, directed=True)
+
+
+def test_weights_and_relations_are_not_left_out_silently() -> None:
+    data = Data(x=torch.zeros(2, 1), edge_index=torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Graph.from_pyg(data)
+        data.edge_weight = torch.ones(2)
+        Graph.from_pyg(data, max_weight=1.0)
+    data.edge_type = torch.zeros(2, dtype=torch.long)
+    with pytest.warns(UserWarning, match="not read: attribute 'edge_weight', attribute 'edge_type'; max_weight reads"):
+        Graph.from_pyg(data)
+    linked = nx.Graph([("a", "b", {"weight": 2.0})])
+    with pytest.warns(UserWarning, match="not read: attribute 'weight' of edges"):
+        Graph.from_networkx(linked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Graph.from_networkx(linked, max_weight=2.0)
+
+
+def test_attributes_of_networkx_are_named() -> None:
+    with pytest.raises(InvalidInput, match="attribute = 'list': must be the name of an attribute of the nodes"):
+        Graph.from_networkx(nx.path_graph(2), features=[[1.0], [2.0]])  # type: ignore[arg-type]
 
 
 def test_pyg_is_undirected_unless_declared_otherwise() -> None:

@@ -164,6 +164,8 @@ def test_new_nodes_need_a_finished_release(graph):
         ({"neighbors": [[0, 0], [1], []]}, "names a node twice"),
         ({"neighbors": [torch.tensor([0, 0]), [1], []]}, "names a node twice"),
         ({"neighbors": [[500], [1], []]}, "neighbors = 500"),
+        ({"neighbors": [["n1"], [1], []]}, "neighbors = .ndarray.: must be lists of row numbers$"),
+        ({"neighbors": [[0.5], [1], []]}, "neighbors = .torch.float64.: must be row numbers$"),
         ({"ids": ["a", "a", "b"]}, "unique"),
         ({"ids": ["a", " a", "b"]}, "unique"),
         ({"ids": ["a", 17, "b"]}, "ids = '17': is a node of the training graph"),

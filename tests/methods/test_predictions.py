@@ -1,5 +1,8 @@
 """Predictions with the names of nodes and classes."""
 
+import copy
+import pickle
+
 import numpy as np
 import pandas
 import polars
@@ -34,6 +37,27 @@ def test_a_table_has_ids_and_names_of_classes(kind, tmp_path):
     assert polars.from_arrow(table)["node"].to_list() == ids
     pyarrow.csv.write_csv(table, tmp_path / "p.csv")
     assert pa.csv.read_csv(tmp_path / "p.csv").num_rows == 40
+
+
+def test_ids_come_in_columns_of_any_library():
+    model = fitted(IDS["text"])
+    wanted = model.predict(["p3", "p5"]).tolist()
+    for column in (pa.array, pandas.Series, polars.Series, np.array, lambda ids: pa.table({"id": ids})["id"]):
+        assert model.predict(column(["p3", "p5"])).tolist() == wanted
+
+
+def test_a_copy_of_a_saved_model_answers_from_the_same_folder(tmp_path):
+    model = fitted(IDS["text"])
+    model.save(tmp_path / "run")
+    for one in (model, gv.load(tmp_path / "run")):
+        for again in (copy.deepcopy(one), pickle.loads(pickle.dumps(one))):
+            assert again.predict().tolist() == model.predict().tolist()
+            assert again.fitted_.answers.folder == tmp_path / "run"
+    first, other = gv.load(tmp_path / "run"), pickle.loads(pickle.dumps(gv.load(tmp_path / "run")))
+    x = np.zeros((1, model.plan_.facts.features))
+    first.predict_new(["new"], x, [[0]])
+    with pytest.raises(InvalidInput, match="was answered before with other data"):
+        other.predict_new(["new"], x + 1, [[0]])
 
 
 def test_some_nodes_and_a_threshold():

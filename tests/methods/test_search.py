@@ -283,6 +283,7 @@ def test_all_candidates_read_the_same_cut_of_the_graph(graph, monkeypatch):
         (lambda: search(grid={"clip": 1.0}), "grid"),
         (lambda: search(grid={"epsilon": [1.0, 2.0]}), "epsilon of a candidate = 1.0: belongs to the search"),
         (lambda: search(grid={"clip": [0.0, 2.0]}), "clip"),
+        (lambda: search(grid={"clip": [2.0, -1.0]}), "^clip = -1.0: must be greater than 0"),
         (lambda: gv.PrivateSearch([gv.MLP(K1), gv.MLP(gv.KNeighbor(2))], epsilon=4.0), "level of candidates"),
         (lambda: gv.PrivateSearch([gv.MLP(K1, seed=3)] * 2, epsilon=4.0), "seed of a candidate = 3"),
         (lambda: gv.PrivateSearch([gv.GAP(K1, max_degree=2)] * 2, epsilon=4.0), "the graph breaks this promise"),

@@ -173,6 +173,10 @@ class FolderAnswers(Answers):
         self._handle: int | None = None
         self._catch_up()
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy reads and writes the same journal: no answer is given twice."""
+        return FolderAnswers, (self.folder,)
+
     @contextmanager
     def opened(self) -> Iterator[None]:
         with locked(self._path) as handle:

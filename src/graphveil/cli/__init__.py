@@ -60,7 +60,8 @@ def main() -> None:
         sys.stdout.flush()  # so that a full disk is reported below, in one line
         sys.exit(code)
     except InvalidInput as error:
-        _fail(str(error).removesuffix(error.why) + _by_options(error.why))
+        in_a_file = error.field.startswith("graph.json")
+        _fail(str(error) if in_a_file else str(error).removesuffix(error.why) + _by_options(error.why))
     except GraphveilError as error:
         _fail(str(error))
     except typer.Abort:
@@ -92,8 +93,8 @@ def _by_options(advice: str) -> str:
     command = getattr(typer.main.get_command(app), "commands", {}).get(sys.argv[1] if len(sys.argv) > 1 else "")
     for given in getattr(command, "params", ()):
         if given.opts[0].startswith("--") and "_" in given.name:
-            argument = rf"\b{given.name}(=True)?( \({given.opts[0]}\))?(?![\w=])"
-            advice = re.sub(argument, given.opts[0], advice)
+            argument = rf"\b{given.name}(?:=True)?(?: \({given.opts[0]}( [^)]*)?\))?(?![\w=])"
+            advice = re.sub(argument, rf"{given.opts[0]}\1", advice)
     return advice
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _READ = ("edge_index", "x", "y", "num_nodes", *MASKS)
 # Where PyG has weights of edges.
 _WEIGHTS = ("edge_weight", "edge_attr")
+_OF_EDGES = (*_WEIGHTS, "edge_type")
 
 
 class Conversions:
@@ -52,6 +53,7 @@ class Conversions:
         """
         weights, relations = options.get("max_weight") is not None, options.get("relations")
         fields = fields_from_pyg(data, split, weights=weights, relations=relations)
+        _warn_of_unread([each for each in _not_read(data, fields) if any(name in each for name in _OF_EDGES)])
         return cls.from_edge_index(**(fields | {"directed": directed} | options))
 
     @classmethod
@@ -104,7 +106,10 @@ class Conversions:
             InvalidInput: The data is not a graph as `Graph` describes it.
         """
         chosen = weight if options.get("max_weight") else None, relation if options.get("relations") else None
-        return cls.from_edge_index(**(fields_from_networkx(graph, features, label, split, *chosen) | options))
+        fields = fields_from_networkx(graph, features, label, split, *chosen)
+        there = {name for *_, data in graph.edges(data=True) for name in data}
+        _warn_of_unread([f"attribute {name!r} of edges" for name in {weight, relation}.difference(chosen) & there])
+        return cls.from_edge_index(**(fields | options))
 
     def to_pyg(self) -> Any:
         """A PyG `Data`; masks are there if the graph has a split."""
@@ -253,6 +258,12 @@ def _not_read(data: Any, fields: Mapping[str, Any]) -> tuple[str, ...]:
     return (*left, *(f"attribute {name!r} of {kind}" for kind, each in names for name in each if name not in used))
 
 
+def _warn_of_unread(names: Sequence[str]) -> None:
+    """What says more about links than that they are there is not left out silently."""
+    if names:
+        warnings.warn(f"not read: {', '.join(names)}; max_weight reads weights, relations reads types", stacklevel=3)
+
+
 def _single_graph(content: Any, data_class: Any) -> Any:
     if isinstance(content, tuple) and len(content) in (2, 3):
         content, slices = content[0], content[1]
@@ -339,6 +350,8 @@ def fields_from_networkx(
 
 def _attribute(graph: Any, name: str) -> np.ndarray | None:
     """A node attribute as an array, or None if no node has it."""
+    if not isinstance(name, str):
+        raise InvalidInput("attribute", type(name).__name__, "must be the name of an attribute of the nodes")
     values = [data.get(name) for _, data in graph.nodes(data=True)]
     if all(value is None for value in values):
         return None

@@ -184,8 +184,8 @@ class Graph(Conversions):
         if self.has_split:
             return
         if self.counts is not None and self.counts.classes == 0 and self.counts.columns:
-            columns = [column.name for column in self.counts.columns]
-            why = f"no column is named label, so nothing can be learnt; the label may be one of {', '.join(columns)}"
+            columns = ", ".join(repr(column.name) for column in self.counts.columns)
+            why = f"no column is named label, so nothing can be learnt; the label may be one of {columns}"
             raise InvalidInput("label_column", None, why)
         raise InvalidInput("train_mask", None, "the graph has no training set: give masks, or use with_split(seed)")
 

@@ -137,13 +137,14 @@ def node_index(nodes: Any, count: int, field: str = "nodes") -> torch.Tensor:
             nodes = np.asarray(nodes) if len(nodes) else np.zeros(0, np.int64)
         index = torch.as_tensor(nodes).cpu()
     except (TypeError, ValueError, RuntimeError, OverflowError):
-        raise InvalidInput(field, type(nodes).__name__, "must be row numbers, a mask, or ids as text") from None
+        what = "row numbers, a mask, or ids as text" if field == "nodes" else "lists of row numbers"
+        raise InvalidInput(field, type(nodes).__name__, f"must be {what}") from None
     if index.dtype == torch.bool:
         if index.shape != (count,):
             raise InvalidInput(field, tuple(index.shape), f"a mask must have {count} entries")
         return index.nonzero().squeeze(1)
     if index.dtype not in _WHOLE or index.layout != torch.strided:
-        raise InvalidInput(field, str(index.dtype), "must be row numbers or a mask")
+        raise InvalidInput(field, str(index.dtype), "must be row numbers" + " or a mask" * (field == "nodes"))
     if index.ndim > 1 and index.numel() != len(index):  # what `mask.nonzero()` gives is a list too
         raise InvalidInput(field, tuple(index.shape), "must be one list of row numbers")
     index = index.reshape(-1).long()

@@ -271,7 +271,9 @@ class Predictions(Parameters):
             return torch.arange(count)
         if isinstance(nodes, str):
             nodes = [nodes]
-        if hasattr(nodes, "to_numpy"):  # a column of a table
+        if hasattr(nodes, "to_pylist"):  # a column of Arrow
+            nodes = nodes.to_pylist()
+        if hasattr(nodes, "to_numpy"):  # a column of another table
             nodes = nodes.to_numpy()
         given = list(nodes) if isinstance(nodes, Sequence | np.ndarray) else []
         if any(isinstance(each, str) for each in given):

@@ -269,6 +269,8 @@ class PrivateSearch(Settable):
             try:
                 plan = self._together(models, graph, mu)
             except InvalidInput as error:
+                if error.field not in ("epsilon", "response_epsilon", "delta", "noise"):
+                    raise
                 why = f"is too small for {count} candidates; at {each:.3g} for each: {error.why}"
                 raise InvalidInput("epsilon", epsilon, why) from None
             cost = plan.epsilon

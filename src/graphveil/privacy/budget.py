@@ -221,6 +221,8 @@ class BudgetLedger:
     def account(self) -> Account | None:
         """What the file says now; None before the first training."""
         try:
+            if self.path.exists() and not self.path.is_file() and not self.path.is_dir():
+                raise InvalidInput("ledger", str(self.path), "must be an ordinary file")
             data = self.path.read_bytes() if self.path.exists() else b""
         except OSError as error:
             raise InvalidInput("ledger", str(self.path), f"cannot be read: {error.strerror}") from None

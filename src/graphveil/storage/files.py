@@ -11,6 +11,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -181,6 +182,8 @@ def locked_whole(path: Path) -> Iterator[bytes]:
 def _locked_latest(path: Path) -> int:
     """The file at this path, opened and locked; whoever held the lock before may have replaced or removed it."""
     while True:
+        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
+            raise OSError(errno.EINVAL, "it is not an ordinary file")
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         fcntl.flock(handle, fcntl.LOCK_EX)
         with suppress(FileNotFoundError):

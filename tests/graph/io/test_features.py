@@ -112,7 +112,7 @@ def test_declarations_in_graph_json_are_those_of_the_arguments(tmp_path: Path) -
 
 def test_a_missing_label_column_lists_the_columns() -> None:
     graph = Graph.from_tables({"id": [1, 2], "age": [1, 2], "fraud": [0, 1]}, {"source": [1], "target": [2]})
-    with pytest.raises(InvalidInput, match=r"label_column = None: no column is named label.* one of age, fraud"):
+    with pytest.raises(InvalidInput, match=r"label_column = None: no column is named label.* one of 'age', 'fraud'"):
         graph.check_trainable()
     with pytest.raises(InvalidInput, match=r"nodes, columns = \['id', 'age', 'fraud'\]: there is no column 'lable'"):
         Graph.from_tables(
@@ -166,7 +166,7 @@ def test_times_that_are_text_in_memory_are_times_as_in_a_file(tmp_path: Path) ->
     nodes: dict[str, Any] = LABELS | {
         "day": ["2024-01-31", None, "2020-01-01", "2021-05-05"],
         "time": ["2024-01-31 08:00:00", "2024-02-01T09:30:00", None, "2020-01-01 00:00:00"],
-        "word": ["2024-01-31", "soon", "2024-01-31", "soon"],
+        "word": ["2024-01-31", "soon", "later", "soon"],
     }
     pa.csv.write_csv(pa.table(nodes), tmp_path / "nodes.csv")
     pa.csv.write_csv(pa.table(EDGES), tmp_path / "edges.csv")
@@ -220,7 +220,13 @@ def kinds_of(folder: Path, cells: list[str]) -> tuple[str, int]:
 
 
 @pytest.mark.parametrize(
-    ("others", "own"), [(["2021-05-03"] * 9, "2021-05-05 10:30:00"), (["0", "1", "1"] * 3, "true")], ids=str
+    ("others", "own"),
+    [
+        (["2021-05-03"] * 9, "2021-05-05 10:30:00"),
+        (["2021-05-03"] * 9, "soon"),
+        (["0", "1", "1"] * 3, "true"),
+    ],
+    ids=str,
 )
 def test_one_cell_does_not_decide_what_a_column_is(tmp_path: Path, others: list[str], own: str) -> None:
     """Kind and width of a column are published: one cell may lead to a refusal, never to another kind."""
@@ -229,6 +235,60 @@ def test_one_cell_does_not_decide_what_a_column_is(tmp_path: Path, others: list[
         kinds_of(tmp_path, [*others, own])
 
 
+@pytest.mark.parametrize("only", ["5", "soon", "true", "2021-05-03"])
+def test_one_cell_alone_is_no_column(tmp_path: Path, only: str) -> None:
+    """Where all other cells are empty, a cell would decide by itself what its column is."""
+    with pytest.raises(InvalidInput, match="column 'x' = 1: a single cell has a value"):
+        kinds_of(tmp_path, [*[""] * 9, only])
+    kinds_of(tmp_path, [*[""] * 8, only, only])
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["2021-05-03", "2021-05-04"], "date"),
+        (["2021-05-03 10:30:00", "2021-05-04 11:00:00"], "timestamp"),
+        (["2021-05-03T10:30:00Z", "2021-05-04T11:00:00Z"], "timestamp"),
+        (["true", "false"], "boolean"),
+        (["1", "2"], "numeric"),
+        (["1.5", "2"], "numeric"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("gap", ["NA", "n/a", "None"])
+def test_words_for_a_missing_value(tmp_path: Path, cells: list[str], kind: str, gap: str) -> None:
+    """Outside text, a word for a missing value is an empty cell."""
+    assert kinds_of(tmp_path, [*cells, gap, *cells]) == kinds_of(tmp_path, [*cells, "", *cells])
+    assert kinds_of(tmp_path, [*cells, gap, *cells])[0] == kind
+
+
 def test_one_more_missing_number_leaves_a_column_of_numbers(tmp_path: Path) -> None:
     half = ["1", "2", "3", "4", "NA", "NA", "NA", "NA", "5"]
     assert kinds_of(tmp_path, [*half, "6"]) == kinds_of(tmp_path, [*half, "NA"])
+
+
+def test_names_of_columns_that_are_equal_as_text() -> None:
+    with pytest.raises(InvalidInput, match="nodes, column '3' = 2: this column name is used more than once"):
+        Graph.from_tables({"id": [1, 2], 3: [1, 2], "3": [2, 1]}, {"source": [1], "target": [2]})
+    with pytest.raises(InvalidInput, match="nodes = 'Series': cannot be read as a table"):
+        Graph.from_tables(pandas.Series([1, 2]), {"source": [1], "target": [2]})
+
+
+def test_declared_numbers_and_dates_of_numpy() -> None:
+    nodes = LABELS | {"v": [1.0, 2.0, 3.0, 4.0], "day": [datetime.date(2024, 1, day) for day in (1, 2, 3, 4)]}
+    days = np.array(["2024-01-01", "2024-01-31"], "datetime64[ns]")
+    graph = Graph.from_tables(nodes, EDGES, ranges={"v": np.array([0, 10]).tolist(), "day": tuple(days)})
+    same = Graph.from_tables(nodes, EDGES, ranges={"v": (np.int64(0), 10), "day": ("2024-01-01", "2024-01-31")})
+    assert torch.equal(graph.features_torch(), same.features_torch())
+    assert graph.counts is not None
+    assert same.counts is not None
+    assert graph.counts.columns == same.counts.columns
+
+
+def test_a_word_for_a_missing_value_among_declared_categories(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text("id,label,x\n0,0,DE\n1,1,NA\n2,0,\n3,1,FR\n")
+    (tmp_path / "edges.csv").write_text("source,target\n0,1\n")
+    graph = read_graph(tmp_path, categories={"x": ["DE", "FR"]})
+    assert graph.features_torch().tolist() == [[1, 0], [0, 0], [0, 0], [0, 1]]
+    graph = read_graph(tmp_path, categories={"x": ["DE", "FR", "NA"]})
+    assert graph.features_torch().tolist() == [[1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 0]]

@@ -187,11 +187,11 @@ TABLE_ERRORS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "NaN": ({"age": [1.0, 2.0, float("nan"), 3.0]}, {}, "nodes.csv, row 3, column 'age' = nan: .* missing"),
     "infinite": ({"age": [1.0, 2.0, 3.0, float("inf")]}, {}, "nodes.csv, row 4, column 'age' = inf: must be a finite"),
     "too large": ({"age": [1.0, 2.0, 3.0, 1e300]}, {}, r"nodes.csv, row 4, column 'age' = 1e\+300"),
-    "empty column": ({"town": [None] * 4}, {}, "nodes.csv, column 'town' = 'empty': all .* --drop-columns town"),
+    "empty column": ({"town": [None] * 4}, {}, "nodes.csv, column 'town' = 'empty': all .*--drop-columns town"),
     "unknown split": ({"split": ["train", "dev", None, None]}, {}, "nodes.csv, row 2, column 'split' = 'dev'"),
     "split without a label": ({"split": ["train", None, "val", None]}, {}, "nodes.csv, row 3, column 'split' = 'val'"),
     "empty training set": ({"split": [None, None, None, "test"]}, {}, "the training set is empty"),
-    "one class": ({"label": ["no"] * 4}, {}, "needs at least 2 classes"),
+    "one class": ({"label": ["no"] * 4}, {}, r"nodes.csv, column 'label' = \['no'\]: needs at least two classes"),
     "fractional ids": ({}, {"source": ["1.5", "ann"]}, "edges.csv, row 1, column 'source' = '1.5'"),
 }
 

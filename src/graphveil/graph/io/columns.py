@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.sources import FORMATS, ODD_TIME, days_if_all_are, odd_time, read_whole
+from graphveil.graph.io.sources import FORMATS, ODD_TIME, TIMES, days_if_all_are, odd_time, read_whole
 from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.validation import LONGEST_ID, why_no_id
@@ -27,8 +28,11 @@ NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 # A number as many countries write it, which is no number here.
 _DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
+# A date as many countries write it, which is no time here: 31.1.2024, 1/31/2024.
+_OTHER_DATE = r"^\s*[0-9]{1,2}([./-])[0-9]{1,2}\1([0-9]{2}){1,2}\b"
 # The cells of a CSV column of true and false, which is numeric.
 TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
+_IN_WORDS = {"timestamp": "a time", "date": "a date", "boolean": "true or false", "numeric": "a number"}
 # Words for a missing value, which may stand among the numbers of a CSV column.
 GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 # As many distinct texts are categories, however few rows there are.
@@ -38,6 +42,7 @@ _ADVICE = {
     "id": "; name the column of ids: id_column (--id-column)",
     "source": "; name it: source_column (--source-column)",
     "target": "; name it: target_column (--target-column)",
+    "neighbors": ": names of nodes that the new node reads, with spaces between; its cells may be empty",
 }
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
@@ -136,21 +141,35 @@ class Table:
             self._check_one_kind(column, "leave it empty if there is no label, or declare all classes")
         codes, values = self._encode(column)
         if classes is None:
-            if any(value != value for value in values):
-                raise self.cell_error(column, int(np.argmax(codes == values.index(_nan(values)))), "is not a label")
             if len(values) > limit:
                 raise self.error(f"column {column!r}", len(values), f"more than max_categories = {limit} classes")
-            labelled = self._given(column)
+            labelled = self.given(column)
             if len(values) > max(_FEW, labelled / 2):
                 why = f"distinct labels of {labelled} nodes, as amounts or names have; name another label_column"
                 raise self.error(f"column {column!r}", len(values), f"{why}, or declare all classes (--classes)")
+            self._check_class_names(column, codes, values)
             classes = sorted(values)
         number = {str(value): i for i, value in enumerate(classes)}
+        gaps = {str(value): -1 for value in values if str(value).strip().lower() in ("", *GAP_WORDS)}
+        number = {**gaps, **number}
         numbers = np.array([number.get(str(value), -2) for value in values] + [-1], dtype=np.int64)
         y = numbers[codes]  # code -1, an empty cell, picks the -1 at the end
         if (y == -2).any():
             raise self.cell_error(column, int(np.argmax(y == -2)), "is not one of the declared classes")
         return y, list(classes)
+
+    def _check_class_names(self, column: str, codes: np.ndarray, values: Sequence[Any]) -> None:
+        """Refuse labels that a reader would not take for classes."""
+        for code, value in enumerate(values):
+            why = None
+            if isinstance(value, float) and not np.isfinite(value):
+                why = "is not a label; leave the cell empty"
+            elif isinstance(value, str) and value.strip().lower() in ("", *GAP_WORDS):
+                why = "says that a label is missing; leave the cell empty, or declare all classes (--classes)"
+            elif isinstance(value, str) and value != value.strip():
+                why = "has blanks around it; remove them, or declare all classes (--classes)"
+            if why is not None:
+                raise self.cell_error(column, int(np.argmax(codes == code)), why)
 
     def masks(self, column: str, y: np.ndarray | None) -> dict[str, np.ndarray]:
         """The three masks of a split column."""
@@ -182,7 +201,7 @@ class Table:
         """The values of a text column, sorted; an error if there are too many to be categories."""
         values = sorted(value for value in self._encode(column)[1])
         self._check_no_numbers(column, values)
-        advice = f"drop the column (drop_columns, --drop-columns {column}), or declare its categories"
+        advice = f"drop the column: drop_columns (--drop-columns {column}), or declare its categories"
         if len(values) > limit:
             why = f"distinct values, more than max_categories = {limit}; {advice}"
             raise self.error(f"column {column!r}", len(values), why)
@@ -196,15 +215,20 @@ class Table:
         amounts = [value for value in values if re.match(_DECIMAL_COMMA, value)]
         if 2 * len(amounts) > len(values):
             raise self.error(f"column {column!r}", amounts[0], "decimals have a point here: write 1.5 and not 1,5")
+        dates = [value for value in values if re.match(_OTHER_DATE, value)]
+        if 2 * len(dates) > len(values):
+            why = "write dates as 2024-01-31, or declare the column's categories if it is text"
+            raise self.error(f"column {column!r}", dates[0], why)
         others = [value for value in values if not re.match(_TIME, value)]
-        if 2 * len(others) < len(values):
+        if 2 * len(others) <= len(values):
             why = "is not a time in the form of most of this column; declare the column's categories if it is text"
             raise self.error(f"column {column!r}", (others or values)[0], why)
 
     def codes(self, column: str, categories: Sequence[str]) -> np.ndarray:
         """A text column as positions in its categories, -1 where a value is missing."""
         codes, values = self._encode(column)
-        place = {value: i for i, value in enumerate(categories)}
+        gaps = {value: -1 for value in values if str(value).strip().lower() in GAP_WORDS}
+        place = {**gaps, **{value: i for i, value in enumerate(categories)}}
         places = np.array([place.get(str(value), -2) for value in values] + [-1], dtype=np.int64)[codes]
         if (places == -2).any():
             why = "is not one of the declared categories"
@@ -215,7 +239,7 @@ class Table:
         """What a feature column holds, by its type."""
         kind = self.array(column).type
         if pa.types.is_null(kind):
-            why = f"all of its values are missing; drop it (drop_columns, --drop-columns {column})"
+            why = f"all of its values are missing; drop it: drop_columns (--drop-columns {column})"
             raise self.error(f"column {column!r}", "empty", why)
         if kind == pa.bool_():
             return "boolean"
@@ -228,8 +252,8 @@ class Table:
         if is_text(kind):
             self._check_one_kind(column, "declare the column's categories if it is text")
             return "categorical"
-        why = f"a feature must be numbers, text, true and false, or times; --drop-columns {column} leaves it out"
-        raise self.error(f"column {column!r}", str(kind), why)
+        advice = f"drop it: drop_columns (--drop-columns {column})"
+        raise self.error(f"column {column!r}", str(kind), f"must be numbers, text, true and false, or times; {advice}")
 
     def check_kind(self, column: str, kind: ColumnKind) -> None:
         """Refuse a column of another kind, if it has a value; a boolean is a number too."""
@@ -241,7 +265,7 @@ class Table:
         given = self.kind_of(column)
         allowed = {"numeric": ("numeric", "boolean"), "timestamp": ("timestamp", "date")}.get(kind, (kind,))
         if given not in allowed:
-            raise self.cell_error(column, 0, f"must be {'a time' if kind == 'timestamp' else kind}")
+            raise self.cell_error(column, 0, f"must be {_IN_WORDS.get(kind, kind)}")
 
     def _check_one_kind(self, column: str, advice: str) -> None:
         """Refuse a CSV column in which at least half of the cells, but not all, are numbers or are true and false.
@@ -263,12 +287,12 @@ class Table:
         return self.cell_error(column, int(np.argmin(fitting)), why)
 
     def array(self, column: str) -> pa.Array:
-        """The values of a column; in a CSV file, words for a missing value among numbers are missing values."""
+        """The values of a column; in a CSV file, words for a missing value are missing values, except among text."""
         self.require(column)
         values = self.table.column(column).combine_chunks()
         values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
-            return _numbers_with_gaps(values)
+            values = _with_gaps(values)
         if self.path.suffix == ".csv" and pa.types.is_timestamp(values.type):
             return self._days_or_times(column, values)
         return values
@@ -279,10 +303,14 @@ class Table:
             raise self.cell_error(column, odd, ODD_TIME)
         return days_if_all_are(values)
 
-    def _given(self, column: str) -> int:
+    def given(self, column: str) -> int:
         """How many cells of a column have a value."""
         values = self.array(column)
         return len(values) - int(values.null_count)
+
+    def kind_by_cells(self, column: str) -> bool:
+        """Whether the cells of a column say what it holds, and not the type that the table gives it."""
+        return self.path.suffix == ".csv" or is_text(self.array(column).type)
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
@@ -335,22 +363,26 @@ def _as_floats(values: pa.Array) -> np.ndarray:
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
 
 
-def _numbers_with_gaps(values: pa.Array) -> pa.Array:
-    """A column of text as numbers, if all of its cells are numbers or words for a missing value."""
+def _with_gaps(values: pa.Array) -> pa.Array:
+    """A column of text as numbers, truth values or times, if all other cells are words for a missing value."""
     gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
     if not pc.any(gap).as_py():
         return values
-    number = pc.match_substring_regex(values, NUMBER)
-    if not pc.all(pc.or_(number, gap)).as_py():
-        return values
-    if not pc.any(number).as_py():
+    rest = pc.if_else(gap, pa.scalar(None, values.type), values)
+    if rest.null_count == len(rest):
         return pa.nulls(len(values))
-    return pc.if_else(gap, pa.scalar(None, values.type), values).cast(pa.float64())
+    rest = pc.utf8_trim_whitespace(rest)
+    if pc.all(pc.match_substring_regex(rest, NUMBER)).as_py():
+        kinds: tuple[pa.DataType, ...] = (pa.int64(), pa.float64())
+    elif pc.all(pc.match_substring_regex(rest, TRUTH)).as_py():
+        kinds = (pa.bool_(),)
+    else:
+        kinds = TIMES
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return rest.cast(kind)
+    return values
 
 
 def _first_null(values: pa.Array) -> int:
     return int(np.argmax(pc.is_null(values).to_numpy(zero_copy_only=False)))
-
-
-def _nan(values: list[Any]) -> Any:
-    return next(value for value in values if value != value)

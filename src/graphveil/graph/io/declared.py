@@ -10,9 +10,11 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
+
+import numpy as np
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
@@ -23,6 +25,13 @@ from graphveil.storage.decoding import decoding, inside
 
 DECLARATIONS = "graph.json"
 _DAY = 86400.0
+
+
+class Days(float):
+    """Days since 2020 that were given as a date or a time, as which errors show them."""
+
+    def __repr__(self) -> str:
+        return repr(as_date(self))
 
 
 @dataclass(frozen=True)
@@ -170,11 +179,21 @@ def declarations(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     with decoding(path, "JSON"), inside(path):
-        declared = json.loads(path.read_text(encoding="utf-8"))
+        declared = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_unrepeated)
         if not isinstance(declared, dict):
             raise InvalidInput("content", type(declared).__name__, "must be an object")
         stated = {key: value for key, value in declared.items() if not key.startswith("_")}
         return check_declarations(stated, ("directed", "name", "found", *_CHECKS))
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key stands twice; comments may."""
+    given: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in given and not key.startswith("_"):
+            raise InvalidInput("key", key, "is there twice; remove one")
+        given[key] = value
+    return given
 
 
 def check_declarations(declared: dict[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
@@ -194,19 +213,42 @@ def check_declarations(declared: dict[str, Any], known: tuple[str, ...]) -> dict
 
 
 def as_number(field: str, value: Any) -> float:
-    """A finite number, or the days since 2020 of a date or time, which may be text: 2024-01-31, 2024-01-31T08:00:00."""
+    """A finite number, or the `Days` of a date or time, which may be text: 2024-01-31, 2024-01-31T08:00:00."""
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    elif isinstance(value, np.number):
+        value = value.item()
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value) if re.match("[0-9]{4}-[0-9]{2}-", value) else float(value)
         except ValueError:
             raise InvalidInput(field, value, "must be a number, a date (2024-01-31) or a time") from None
     if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() / _DAY - FIRST_DAY
+        return Days((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp() / _DAY - FIRST_DAY)
     if isinstance(value, date):
-        return float((value - date(1970, 1, 1)).days) - FIRST_DAY
+        return Days((value - date(1970, 1, 1)).days - FIRST_DAY)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         raise InvalidInput(field, value, "must be a number, a date (2024-01-31) or a time")
-    return float(value)
+    return value if isinstance(value, Days) else float(value)
+
+
+def check_like(field: str, value: float, *, times: bool) -> None:
+    """Refuse a number where a column holds times, and a date where it holds numbers.
+
+    Args:
+        field: What the value is declared for.
+        value: As `as_number` gave it.
+        times: Whether the column holds times.
+    """
+    if isinstance(value, Days) != times:
+        why = "must be a date or a time, as its column holds" if times else "must be a number: its column has no times"
+        raise InvalidInput(field, value, why)
+
+
+def as_date(days: Days) -> str:
+    """A date, or a time in UTC, as text that `as_number` understands."""
+    time = datetime.fromtimestamp(0, UTC) + timedelta(days=float(days) + FIRST_DAY)
+    return time.isoformat().removesuffix("T00:00:00+00:00")
 
 
 def _text(field: str, value: Any) -> str:

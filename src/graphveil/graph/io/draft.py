@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import Table, is_text
-from graphveil.graph.io.declared import DECLARATIONS, TableOptions
+from graphveil.graph.io.declared import DECLARATIONS, Days, TableOptions, as_date
 from graphveil.graph.io.sources import FORMATS, find_table, first_rows
 from graphveil.storage.decoding import decoding
 from graphveil.storage.files import written_beside
@@ -116,7 +116,7 @@ def write_draft(path: Path, given: TableOptions) -> Draft:
     _guess_nodes(_sample(nodes), given, guess)
     _guess_edges(_sample(edges), given, guess)
     known = {field.name: getattr(given, field.name) for field in fields(given)}
-    guess.values |= {key: value for key, value in known.items() if value is not None}
+    guess.values |= {key: _as_written(value) for key, value in known.items() if value is not None}
     guess.open -= {key for key, value in known.items() if value is not None and key != "edge_table"}
     guess.values |= {"node_table": nodes.name, "edge_table": os.path.relpath(edges, folder)}
     text = _rendered(guess, nodes.name, edges.name)
@@ -124,6 +124,15 @@ def write_draft(path: Path, given: TableOptions) -> Draft:
         fresh.write_text(text, encoding="utf-8")
     at = {line.split('"')[1]: number for number, line in enumerate(text.splitlines(), 1) if line.startswith('  "')}
     return Draft(place, tuple((at[key], key, _comment(key, guess)) for key in _COMMENTS if key in guess.open))
+
+
+def _as_written(value: Any) -> Any:
+    """A declared value as JSON has it: dates as text."""
+    if isinstance(value, Days):
+        return as_date(value)
+    if isinstance(value, Mapping):
+        return {name: _as_written(each) for name, each in value.items()}
+    return [_as_written(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _edge_table(folder: Path, nodes: Path, name: str | None) -> tuple[Path, bool]:

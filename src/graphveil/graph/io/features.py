@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import scipy.sparse as sp
 
 from graphveil.graph.io.columns import Table
-from graphveil.graph.io.declared import TableOptions
+from graphveil.graph.io.declared import TableOptions, check_like
 from graphveil.graph.report import CYCLIC_PARTS, FIRST_DAY, ColumnKind, FeatureColumn, Scaling
 
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
@@ -42,6 +42,12 @@ def feature_columns(nodes: Table, options: TableOptions, others: Iterable[str | 
     names = options.feature_columns
     if names is None:
         names = tuple(name for name in nodes.table.column_names if name not in skipped)
+    if "" in names:
+        why = (
+            f"column {nodes.table.column_names.index('') + 1} has no name, as row numbers that were written along; "
+            "name it in the file, or name the features: feature_columns (--feature-columns A,B)"
+        )
+        raise nodes.error("columns", nodes.table.column_names, why)
     for what in ("categories", "ranges", "missing"):
         for name in getattr(options, what):
             if name not in names:
@@ -53,6 +59,12 @@ def feature_columns(nodes: Table, options: TableOptions, others: Iterable[str | 
 def _described(nodes: Table, name: str, options: TableOptions) -> FeatureColumn:
     declared, ranges, missing = options.categories or {}, options.ranges or {}, options.missing or {}
     kind: ColumnKind = "categorical" if name in declared else nodes.kind_of(name)
+    if name not in (*declared, *ranges, *missing) and nodes.kind_by_cells(name) and nodes.given(name) < 2:
+        why = (
+            "a single cell has a value, and would decide by itself whether this is text or numbers; drop the column: "
+            f"drop_columns (--drop-columns {name}), or declare its categories or its range"
+        )
+        raise nodes.error(f"column {name!r}", 1, why)
     if kind == "categorical":
         if name in ranges or name in missing:
             raise nodes.error(f"column {name!r}", "text", "has no range and no number for missing values")
@@ -60,6 +72,11 @@ def _described(nodes: Table, name: str, options: TableOptions) -> FeatureColumn:
         categories = known or nodes.found_categories(name, options.max_categories or 0)
         return FeatureColumn(name, "categorical", len(categories), tuple(categories), known is not None)
     limits, constant = ranges.get(name), missing.get(name)
+    for what, values in (("ranges", limits or ()), ("missing", () if constant is None else (constant,))):
+        for value in values:
+            check_like(f"{what} of column {name!r}", value, times=kind in CYCLIC_PARTS)
+    limits = None if limits is None else (float(limits[0]), float(limits[1]))
+    constant = None if constant is None else float(constant)
     if kind == "boolean" and limits is None and constant is None and options.scaling == "auto":
         return FeatureColumn(name, "boolean")
     if kind == "boolean":
@@ -166,9 +183,14 @@ def _days(nodes: Table, name: str) -> np.ndarray:
     return micro.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False) / _MICROSECONDS - FIRST_DAY
 
 
-def times(nodes: Table, name: str) -> np.ndarray:
+def times(nodes: Table, options: TableOptions) -> np.ndarray:
     """The times of a column by which nodes are divided: numbers, or days since 2020; NaN where there is none."""
+    name = options.time_column or ""
+    nodes.require(name)
     kind: ColumnKind = nodes.kind_of(name)
+    for field in ("train_before", "test_after"):
+        if getattr(options, field) is not None and kind in ("numeric", *CYCLIC_PARTS):
+            check_like(field, getattr(options, field), times=kind in CYCLIC_PARTS)
     if kind in CYCLIC_PARTS:
         return _days(nodes, name)
     if kind != "numeric":

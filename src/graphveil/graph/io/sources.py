@@ -24,6 +24,8 @@ _NO_TABLE = {
 }
 # Of a header, as many bytes are looked at.
 _LONGEST_HEADER = 2**24
+# Types of columns of times, in the order in which they are tried on text.
+TIMES = (pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 ODD_TIME = "has a time of day, unlike most of this column; write dates alone, or times everywhere"
 
 
@@ -52,11 +54,10 @@ def arrow_table(field: str, value: Any) -> pa.Table:
     """
     try:
         if isinstance(value, Mapping):
-            columns = {str(name): _arrow_array(column) for name, column in value.items()}
-            return pa.table(columns)
+            return pa.Table.from_arrays([_arrow_array(each) for each in value.values()], [str(name) for name in value])
         if isinstance(value, pa.Table):
             return value
-        if type(value).__module__.partition(".")[0] == "pandas":
+        if type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "columns"):
             table = pa.Table.from_pandas(value)
             nameless = [name for name in table.column_names if name.startswith("__index_level_")]
             return table.drop_columns(nameless)
@@ -98,7 +99,7 @@ def with_times(table: pa.Table, others: Collection[str | None]) -> pa.Table:
     for place, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
         if name in others or not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             continue
-        for kind in (pa.date32(), pa.timestamp("s"), pa.timestamp("ns")):
+        for kind in TIMES:
             with suppress(pa.ArrowException):
                 if column.null_count < len(column):
                     table = table.set_column(place, name, _as_times(name, column.cast(kind).combine_chunks()))
@@ -139,8 +140,12 @@ def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
 
     The header alone decides, which is no private value.
     """
-    header = file.readline(_LONGEST_HEADER).decode(errors="replace")
+    first = file.readline(_LONGEST_HEADER)
     file.seek(0)
+    try:
+        header = first.decode()
+    except UnicodeDecodeError:
+        raise ValueError("its header is not text in UTF-8; save the table in this encoding") from None
     bare = re.sub('"[^"]*"', "", header)
     return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in ",;\t" if mark in bare), ","))
 

@@ -255,14 +255,12 @@ class LongTable:
 
 
 def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Cells of a CSV file in another type; words for a missing value among numbers are missing values."""
+    """Cells of a CSV file in another type than text; words for a missing value are missing values."""
     if pa.types.is_null(kind):
         return pa.nulls(len(cells))
     cells = pc.utf8_trim_whitespace(cells)
-    if kind == pa.float64():
-        gaps = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(GAP_WORDS, cells.type))
-        cells = pc.if_else(gaps, pa.scalar(None, cells.type), cells)
-    return cells.cast(kind)
+    gaps = pc.is_in(pc.utf8_lower(cells), value_set=pa.array(GAP_WORDS, cells.type))
+    return pc.if_else(gaps, pa.scalar(None, cells.type), cells).cast(kind)
 
 
 def numbered(ids: pa.Array) -> np.ndarray:

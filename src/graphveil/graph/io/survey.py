@@ -17,14 +17,11 @@ import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import GAP_WORDS, NUMBER, TRUTH, Table, is_text
-from graphveil.graph.io.sources import ODD_TIME
+from graphveil.graph.io.sources import ODD_TIME, TIMES
 from graphveil.graph.io.streams import LongTable, cells_as
 
 # Types that a CSV column can have besides text, in the order in which they are preferred.
-_TYPES = {
-    str(kind): kind
-    for kind in (pa.int64(), pa.bool_(), pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.float64())
-}
+_TYPES = {str(kind): kind for kind in (pa.int64(), pa.bool_(), *TIMES, pa.float64())}
 _NUMBERS, _TRUTHS, _GAPS, _DAYS = range(4)
 # A cell without a time of day.
 _DAY = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00(:00(\.0+)?)?)?\s*$"
@@ -67,27 +64,37 @@ class ColumnFacts:
     def _take_types(self, cells: pa.Array) -> None:
         """Most columns can be read in some type; only of others cells are counted by what they look like."""
         before, self.kinds = self.kinds, [kind for kind in self.kinds if _can_be(cells, _TYPES[kind])]
+        if before and not self.kinds:
+            self.kinds = self._without_gaps(cells, before)
         if "timestamp[ns]" in self.kinds:
             self.fitting[_DAYS] += pc.sum(pc.match_substring_regex(cells, _DAY)).as_py() or 0
         if self.kinds:
             return
         if before:  # all cells until now could be read
-            self.fitting[_NUMBERS] = self.given if "double" in before else 0
-            self.fitting[_TRUTHS] = self.given if "bool" in before else 0
+            fitting = self.given - self.fitting[_GAPS]
+            self.fitting[_NUMBERS] = fitting if "double" in before else 0
+            self.fitting[_TRUTHS] = fitting if "bool" in before else 0
         for place, pattern in enumerate((NUMBER, TRUTH)):
             self.fitting[place] += pc.sum(pc.match_substring_regex(cells, pattern)).as_py() or 0
         gaps = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(cells)), value_set=pa.array(GAP_WORDS, cells.type))
         self.fitting[_GAPS] += pc.sum(gaps).as_py() or 0
 
+    def _without_gaps(self, cells: pa.Array, before: list[str]) -> list[str]:
+        """The types of a column that can be read but for words for a missing value, which are counted."""
+        gaps = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(cells)), value_set=pa.array(GAP_WORDS, cells.type))
+        rest = pc.if_else(gaps, pa.scalar(None, cells.type), cells)
+        kinds = [kind for kind in before if _can_be(rest, _TYPES[kind])]
+        if kinds:
+            self.fitting[_GAPS] += pc.sum(gaps).as_py() or 0
+        return kinds
+
     def csv_type(self) -> pa.DataType:
         """The type of a CSV column, as Arrow would find it in the whole column."""
         numbers, _, gaps, _ = self.fitting
-        if self.given == 0:
+        if self.given in (0, gaps):
             return pa.null()
         if self.kinds:
             return _TYPES[self.kinds[0]]
-        if gaps == self.given:
-            return pa.null()
         return pa.float64() if gaps > 0 and numbers + gaps == self.given else pa.large_string()
 
     def has_odd_times(self) -> bool:
@@ -197,7 +204,7 @@ class Survey(Table):
                     if len(others):
                         raise part.cell_error(column, int(others[0]), why)
 
-    def _given(self, column: str) -> int:
+    def given(self, column: str) -> int:
         facts = self.columns.get(column, ColumnFacts())
         # Words for a missing value are counted in columns of other types too, where they are no numbers.
         return facts.given - (facts.fitting[_GAPS] if column in self.nodes.types else 0)

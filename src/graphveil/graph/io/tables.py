@@ -179,9 +179,7 @@ class NodeColumns:
         if self.split is not None:
             masks = nodes.masks(self.split, y)
         elif options.time_column is not None and options.train_before is not None:
-            nodes.require(options.time_column)
-            known = times(nodes, options.time_column)
-            masks = time_split(known, y, options.train_before, options.test_after, whole=whole)
+            masks = time_split(times(nodes, options), y, options.train_before, options.test_after, whole=whole)
         return {**({} if y is None else {"y": y}), **masks, "x": encoded(nodes, self.features)}
 
 
@@ -346,6 +344,9 @@ def _classes(nodes: Table, label: str | None, declared: Declared) -> tuple[tuple
     if label is None:
         return None, undeclared
     classes = nodes.labels(label, known, declared.options.max_categories or 0)[1]
+    if len(classes) < 2:
+        why = "needs at least two classes; name another label_column (--label-column), or declare all classes"
+        raise nodes.error(f"column {label!r}", classes, why)
     if known is None:
         undeclared = replace(undeclared, classes=len(classes))
     return tuple(classes), undeclared
