@@ -12,6 +12,7 @@ from benchmarks import (
     exact_sums,
     growth,
     noise_rate,
+    reading,
     report,
     scale,
     serving,
@@ -30,6 +31,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "processes": distributed.run,
     "exact": exact_sums.run,
     "startup": startup.run,
+    "reading": reading.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 
