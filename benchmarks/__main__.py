@@ -11,6 +11,7 @@ from benchmarks import (
     embedding_step,
     exact_sums,
     growth,
+    linear_steps,
     noise_rate,
     reading,
     report,
@@ -32,6 +33,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "exact": exact_sums.run,
     "startup": startup.run,
     "reading": reading.run,
+    "steps": linear_steps.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 
