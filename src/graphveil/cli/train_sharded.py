@@ -17,6 +17,7 @@ import typer
 
 from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places
 from graphveil.checkpoint import AlreadySaved
+from graphveil.checkpoint.folder import STATE
 from graphveil.cli.train import report_on, save_somewhere, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
@@ -92,6 +93,8 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
+        if not (options.checkpoint / STATE).exists():
+            raise JobEnded(f"{error}; no checkpoint was complete yet: start again without --resume") from None
         raise JobEnded(f"{error}; go on from {options.checkpoint} with --resume") from None
 
 
