@@ -11,7 +11,9 @@ from benchmarks import (
     embedding_step,
     exact_sums,
     growth,
+    linear_steps,
     noise_rate,
+    reading,
     report,
     scale,
     serving,
@@ -30,6 +32,8 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "processes": distributed.run,
     "exact": exact_sums.run,
     "startup": startup.run,
+    "reading": reading.run,
+    "steps": linear_steps.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

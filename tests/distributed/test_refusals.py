@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 import graphveil as gv
-from graphveil.checkpoint.folder import ARTIFACT
+from graphveil.checkpoint.folder import ARTIFACT, STATE
+from graphveil.cli import train_sharded
 from graphveil.cli.train import Options
 from graphveil.cli.train_sharded import _train
-from graphveil.distributed import ShardedCheckpoint
+from graphveil.distributed import JobEnded, ShardedCheckpoint
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
@@ -94,3 +95,21 @@ def test_with_a_checkpoint_the_finished_fit_goes_elsewhere(tmp_path):
     assert together(2, train, second, None, kept, True) == [("", 0)] * 2
     assert not kept.exists()
     gv.load(second)
+
+
+def test_a_lost_process_before_and_after_the_first_version_of_a_checkpoint(tmp_path, monkeypatch):
+    """To go on is offered where there is something to go on from."""
+
+    def lost(*_):
+        raise JobEnded("another process of this job has ended")
+
+    monkeypatch.setattr(train_sharded, "check_job", lambda: None)
+    monkeypatch.setattr(train_sharded.Group, "joined", lost)
+    kept, model = tmp_path / "kept", DPDGC(level=KNeighbor(k=1), epsilon=8.0, table="trained")
+    options = Options("csbm", graph, None, None, kept, 60.0, False, True, "", False)
+    with pytest.raises(JobEnded, match="no checkpoint was complete yet: start again without --resume"):
+        train_sharded.train_sharded(model, options)
+    kept.mkdir()
+    (kept / STATE).touch()
+    with pytest.raises(JobEnded, match=r"go on from .*kept with --resume"):
+        train_sharded.train_sharded(model, options)

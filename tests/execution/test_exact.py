@@ -13,11 +13,12 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.nn.functional import selu as plain_selu
 
-from graphveil.execution import sums
+from graphveil.execution import sparse_rows, sums
 from graphveil.execution.exact import EXACT
 from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.rowwise import Linear, product, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
+from graphveil.execution.sums import Factor
 from graphveil.privacy.lattice import GradientLattice, noise_step, table_step
 from support.threads import on_threads
 
@@ -242,3 +243,25 @@ def test_an_activation_does_not_depend_on_its_place(rows, width):
             result = selu(part)
             assert torch.equal(result, whole[first:last])
             assert torch.equal(torch.autograd.grad(result.sum(), part)[0], slopes[first:last])
+
+
+def test_transposed_products_of_some_blocks_add_up_to_that_of_all(monkeypatch):
+    rng = np.random.default_rng(0)
+    rows = CsrRows(sp.csr_array((rng.random((40, 6)) < 0.5).astype(np.float32)))
+    blocks = [rows[index] for index in torch.arange(40).split(5)]
+    gradients = torch.from_numpy(rng.integers(-99, 99, size=(40, 3)).astype(np.float32) / 64)
+
+    def total():
+        sums = sparse_rows.CollectedSums(EXACT.product)
+        for _ in range(2):
+            for block, outputs in zip(blocks, gradients.split(5), strict=True):
+                sums.add(block, Factor(outputs))
+            found = sums.weight_sum().clone()
+        return len(sums._transposed), found
+
+    count, at_once = total()
+    monkeypatch.setattr(sparse_rows, "_NUMBERS_TOGETHER", 20)
+    parts, added = total()
+    assert (count, parts) == (1, 4)
+    assert torch.equal(added, at_once)
+    assert torch.equal(added, torch.from_numpy(rows.matrix.toarray().T).double() @ gradients.double())

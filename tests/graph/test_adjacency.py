@@ -1,4 +1,4 @@
-"""The cap on how often a node is read."""
+"""Rows of edges by one sort, and the cap on how often a node is read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph, cap_degree
+from graphveil.graph import Graph, adjacency, cap_degree
+from graphveil.graph.adjacency import Repairs, canonical_csr, csr_from_edges, rows_of_pairs
 
 
 @st.composite
@@ -69,3 +70,35 @@ def test_a_graph_without_edges_and_wrong_caps() -> None:
     for wrong in (0, -1, 1.5):
         with pytest.raises(InvalidInput, match=f"max_degree = {wrong}"):
             cap_degree(sp.csr_array((3, 3)), wrong)  # type: ignore[arg-type]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=12),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+)
+def test_one_sort_gives_the_rows_of_the_checked_way(
+    pairs: list[tuple[int, int]], drop: bool, merge: bool, symmetrize: bool
+) -> None:
+    edges = np.array(pairs, np.int32).reshape(-1, 2).T
+    repairs = Repairs(drop, merge, symmetrize)
+    rows = rows_of_pairs(edges[0], edges[1], 6, repairs)
+    try:
+        indptr, indices, _ = canonical_csr(*csr_from_edges(edges, 6, repairs)[:2])
+    except InvalidInput:
+        assert rows is None
+        return
+    assert rows is not None
+    for ours, usual in zip(rows, (indptr, indices), strict=True):
+        assert (ours.dtype, ours.tolist(), ours.flags.writeable) == (usual.dtype, usual.tolist(), False)
+
+
+def test_one_sort_of_more_entries_than_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adjacency, "_AT_ONCE", 3)
+    source, target = np.array([4, 0, 2, 3, 1, 0, 2], np.int32), np.array([0, 3, 1, 4, 2, 1, 4], np.int32)
+    rows = rows_of_pairs(source, target, 5, Repairs(symmetrize=True))
+    assert rows is not None
+    indptr, indices, _ = canonical_csr(*csr_from_edges([source, target], 5, Repairs(symmetrize=True))[:2])
+    assert [part.tolist() for part in rows] == [indptr.tolist(), indices.tolist()]
+    assert rows_of_pairs(np.append(source, 2), np.append(target, 4), 5, Repairs(symmetrize=True)) is None

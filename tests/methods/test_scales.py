@@ -180,3 +180,16 @@ def test_a_saved_model_scales_new_nodes_as_it_scaled_its_own(tmp_path: Any) -> N
     assert loaded.predict_on(graph) == pytest.approx(model.predict_proba(), abs=1e-6)
     with pytest.raises(InvalidInput, match=r"numeric_columns = .*: the model was trained on"):
         loaded.predict_on(graph.replace(numeric_columns=()))
+
+
+def test_blocks_of_rows_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    graph = table([[None if cell > 2 else float(cell) for cell in row] for row in rng.normal(size=(11, 3))])
+    scales = torch.tensor([[0.0, 1, 1, 0.1, 2], [2, 3, 4, 0, 1], [4, 5, 0.5, 0.2, 3]])
+    whole = released(graph), with_scales(graph.features, scales)
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 4)
+    for some, all_at_once in zip(released(graph), whole[0], strict=True):
+        assert torch.equal(some, all_at_once)
+    scaled, sparse = with_scales(graph.features, scales), with_scales(sp.csr_array(graph.features.numpy()), scales)
+    assert torch.equal(scaled, whole[1])
+    assert sparse.toarray().tolist() == scaled.tolist()

@@ -16,6 +16,7 @@ import typer
 
 from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places, save_somewhere
 from graphveil.checkpoint import AlreadySaved
+from graphveil.checkpoint.folder import STATE
 from graphveil.cli.options import command_line
 from graphveil.cli.report import report_on
 from graphveil.cli.train import Options, show_accuracies, show_saved
@@ -60,6 +61,8 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
     except JobEnded as error:
         if options.checkpoint is None:
             raise JobEnded(f"{error}; nothing was kept, as there is no --checkpoint") from None
+        if not (options.checkpoint / STATE).exists():
+            raise JobEnded(f"{error}; no checkpoint was complete yet: start again without --resume") from None
         raise JobEnded(f"{error}; go on from {options.checkpoint} with --resume") from None
 
 

@@ -291,18 +291,26 @@ class TransposedSums(ABC):
         """The sum over all blocks of a step, in float64; the next step may overwrite it."""
 
 
+# Numbers of clipped gradients that a processor's cache holds while they are added in the order of columns.
+_NUMBERS_TOGETHER = 2**19
+
+
 class CollectedSums(TransposedSums):
-    """Collects the clipped gradients of all blocks, for one transposed product a step."""
+    """Collects the clipped gradients of all blocks, for a few transposed products a step.
+
+    One product of many rows would read gradients from all over memory. More products than needed would add up the
+    weight's sums too often. Sums are exact, so their order does not matter.
+    """
 
     def __init__(self, product: Product) -> None:
         self._product = product
         self._rows: list[SparseRows] = []
         self._scaled: list[torch.Tensor] = []
         self._next = 0
-        self._transposed: SparseRows | None = None
+        self._transposed: list[SparseRows] = []
 
     def add(self, rows: SparseRows, outputs: Factor) -> torch.Tensor:
-        if self._transposed is None:
+        if not self._transposed:
             self._rows.append(rows)
             self._scaled.append(outputs.rounded())
             return self._scaled[-1]
@@ -311,14 +319,31 @@ class CollectedSums(TransposedSums):
         return outputs.rounded(place)
 
     def weight_sum(self) -> torch.Tensor:
-        if self._transposed is None:
-            self._transposed = transpose_of(self._rows)
+        if not self._transposed:
             self._outputs = torch.cat(self._scaled)
-            shape = len(self._transposed), self._outputs.shape[1]
+            self._transposed = [transpose_of(some) for some in self._together()]
+            shape = len(self._transposed[0]), self._outputs.shape[1]
             self._sum = torch.empty(shape, dtype=torch.float64, device=self._outputs.device)
             self._rows, self._scaled = [], []
         self._next = 0
-        return self._product(self._transposed, self._outputs, self._sum)
+        parts = self._outputs.split([part.shape[1] for part in self._transposed])
+        self._product(self._transposed[0], parts[0], self._sum)
+        for part, outputs in zip(self._transposed[1:], parts[1:], strict=True):
+            self._sum += self._product(part, outputs, None)
+        return self._sum
+
+    def _together(self) -> list[list[SparseRows]]:
+        """Blocks that one product is made of: as many as a cache holds, and with several entries for each input."""
+        groups: list[list[SparseRows]] = []
+        numbers = entries = 0
+        for block in self._rows:
+            if not groups or (numbers >= _NUMBERS_TOGETHER and entries >= 4 * block.shape[1]):
+                groups.append([])
+                numbers = entries = 0
+            groups[-1].append(block)
+            numbers += len(block) * self._outputs.shape[1]
+            entries += block.matrix.nnz
+        return groups
 
 
 def _shared(array: np.ndarray) -> torch.Tensor:

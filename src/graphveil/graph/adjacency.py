@@ -27,6 +27,8 @@ TWO_WEIGHTS = (
     "the edge {source} -> {target} has another weight than its way back, but the graph is declared undirected; "
     "declare directed=True, or merge_duplicates=True with symmetrize=True adds the two"
 )
+# Entries that are looked at together; temporary arrays of more would cost new memory each time.
+_AT_ONCE = 2**17
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,64 @@ def csr_from_edges(
         back = A.T.tocsr()
         A = A + back if weights is None or repairs.merge_duplicates else _in_both_directions(A, back)
     return A.indptr, A.indices, A.data
+
+
+def rows_of_pairs(
+    source: np.ndarray, target: np.ndarray, num_nodes: int, repairs: Repairs
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """The canonical rows of edges without weights whose ends are nodes, by one sort; None if that cannot be done.
+
+    That is so where an edge needs a repair that was not asked for, and where row and column do not fit into 64 bits.
+    `csr_from_edges` and `canonical_csr` give the same rows, or the error.
+    """
+    if len(source) >= 2**30 or num_nodes >= 2**31:
+        return None
+    keys = _keys(source, target, repairs)
+    if keys is None:
+        return None
+    keys.sort()
+    repeated = _repeated(keys)
+    if repeated is not None:
+        # In an undirected graph an edge may be listed once in each direction.
+        listed = _keys(source, target, Repairs(drop_self_loops=True)) if repairs.symmetrize else keys
+        assert listed is not None
+        listed.sort()
+        if not repairs.merge_duplicates and _repeated(listed) is not None:
+            return None
+        keys = keys[~repeated]
+    indptr = np.searchsorted(keys, np.arange(num_nodes + 1, dtype=np.uint64) << np.uint64(32)).astype(np.int32)
+    indices = np.empty(len(keys), np.int32)
+    for at in range(0, len(keys), _AT_ONCE):
+        np.copyto(indices[at : at + _AT_ONCE], keys[at : at + _AT_ONCE], casting="unsafe")  # the lower half
+    return _read_only(indptr), _read_only(indices)
+
+
+def _keys(source: np.ndarray, target: np.ndarray, repairs: Repairs) -> np.ndarray | None:
+    """A number for each entry by which entries are sorted; None if there is an edge to itself that has to stay."""
+    count, size = len(source), 0
+    keys = np.empty(2 * count if repairs.symmetrize else count, np.uint64)
+    for at in range(0, count, _AT_ONCE):
+        ends = [end[at : at + _AT_ONCE].astype(np.uint64) for end in (source, target)]
+        loops = ends[0] == ends[1]
+        if loops.any():
+            if not repairs.drop_self_loops:
+                return None
+            ends = [end[~loops] for end in ends]
+        for row, column in (ends, ends[::-1]) if repairs.symmetrize else (ends,):
+            np.bitwise_or(row << np.uint64(32), column, out=keys[size : size + len(row)])
+            size += len(row)
+    return keys[:size]
+
+
+def _repeated(keys: np.ndarray) -> np.ndarray | None:
+    """Which of these sorted keys are the same as the one before; None if there are none."""
+    before, after = keys[:-1], keys[1:]
+    blocks = (slice(at, at + _AT_ONCE) for at in range(0, len(after), _AT_ONCE))
+    if not any((before[block] == after[block]).any() for block in blocks):
+        return None
+    repeated = np.zeros(len(keys), bool)
+    np.equal(before, after, out=repeated[1:])
+    return repeated
 
 
 def _in_both_directions(A: sp.csr_array, back: sp.csr_array) -> sp.csr_array:

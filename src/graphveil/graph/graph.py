@@ -158,7 +158,7 @@ class Graph(Conversions):
     @property
     def has_split(self) -> bool:
         """Whether there is a training set."""
-        return bool(self.train_mask.any())
+        return bool(self.train_mask.numpy().any())
 
     def reads(self, direction: Direction, *, by_relation: bool = False) -> sp.csr_array:
         """The matrix A in which row i lists the nodes that node i reads. Only here is a direction converted.
@@ -376,7 +376,8 @@ class Graph(Conversions):
     def _with_canonical_rows(self, indptr: np.ndarray, indices: np.ndarray) -> Graph:
         """This graph, which has no edges, with edges that are not checked again.
 
-        The privacy analysis rests on their form. Only for edges that `io.mapped` has checked on the way to a file.
+        The privacy analysis rests on their form. Only for edges that readers of tables have checked on the way
+        (`adjacency.rows_of_pairs`, `io.mapped`).
         """
         return self._altered(indptr=indptr, indices=indices)
 

@@ -217,7 +217,7 @@ class FileContent:
         public: Facts that are treated as public from now on.
         unused: What was there and was not read.
         drop_self_loops, merge_duplicates: Repairs that the file asks for.
-        rows: Finished `(indptr, indices)` in place of `edge_index`, for edges that do not fit in memory.
+        rows: Finished `(indptr, indices)` in place of `edge_index`, in memory or mapped from files.
     """
 
     fields: dict[str, Any]

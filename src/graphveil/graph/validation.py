@@ -59,9 +59,9 @@ def _dense_features(values: Any) -> torch.Tensor:
         raise InvalidInput("features", str(tensor.dtype), "must be real numbers")
     x = tensor.to(torch.float32).contiguous()
     for start in range(0, len(x), _ROWS_AT_ONCE):
-        finite = torch.isfinite(x[start : start + _ROWS_AT_ONCE])
-        if not bool(finite.all()):
-            row, column = (~finite).nonzero()[0].tolist()
+        finite = np.isfinite(x[start : start + _ROWS_AT_ONCE].numpy())
+        if not finite.all():
+            row, column = (int(place) for place in np.argwhere(~finite)[0])
             _not_finite(start + row, column, tensor[start + row, column].item())
     return x
 
@@ -104,19 +104,20 @@ def labels(values: Any, num_nodes: int, num_classes: int | None) -> tuple[torch.
     if tensor.is_floating_point() or tensor.is_complex():
         raise InvalidInput("labels", str(tensor.dtype), "must be integers, with -1 for a node without a label")
     y = tensor.to(torch.int64, copy=True)
-    if bool((y < -1).any()):
-        node = int((y < -1).nonzero()[0])
+    numbers = y.numpy()
+    if numbers.min(initial=0) < -1:
+        node = int(np.argmax(numbers < -1))
         raise InvalidInput(f"labels[{node}]", int(y[node]), "classes count from 0, and -1 is a node without a label")
-    present = y[y >= 0].unique()
-    if num_classes is None and 0 < len(present) < 2:
-        raise InvalidInput("labels", present.tolist(), "needs at least 2 classes")
     if num_classes is None:
+        present = y[y >= 0].unique()
+        if len(present) == 1:
+            raise InvalidInput("labels", present.tolist(), "needs at least 2 classes")
         num_classes = int(present[-1]) + 1 if len(present) else 0
         if num_classes > num_nodes:
             raise InvalidInput("labels", num_classes - 1, f"counts more classes than there are nodes ({num_nodes})")
     classes = int(num_classes)
-    if bool((y >= classes).any()):
-        node = int((y >= classes).nonzero()[0])
+    if numbers.max(initial=-1) >= classes:
+        node = int(np.argmax(numbers >= classes))
         raise InvalidInput(f"labels[{node}]", int(y[node]), f"classes run from 0 to {classes - 1}")
     return y, classes
 
@@ -130,9 +131,9 @@ def masks(train: Any, val: Any, test: Any, y: torch.Tensor) -> tuple[torch.Tenso
     if train is None and (val is not None or test is not None):
         raise InvalidInput("train_mask", None, "is missing although another mask is given")
     for a, b in (("train_mask", "val_mask"), ("train_mask", "test_mask"), ("val_mask", "test_mask")):
-        both = checked[a] & checked[b]
-        if bool(both.any()):
-            raise InvalidInput(a, int(both.nonzero()[0]), f"this node is in {b} too; the sets must not overlap")
+        both = checked[a].numpy() & checked[b].numpy()
+        if both.any():
+            raise InvalidInput(a, int(np.argmax(both)), f"this node is in {b} too; the sets must not overlap")
     return checked["train_mask"], checked["val_mask"], checked["test_mask"]
 
 
@@ -145,9 +146,9 @@ def _mask(field: str, values: Any, y: torch.Tensor) -> torch.Tensor:
     if tensor.dtype != torch.bool and not bool(((tensor == 0) | (tensor == 1)).all()):
         raise InvalidInput(field, str(tensor.dtype), "must be boolean, one entry per node")
     mask = tensor.to(torch.bool, copy=True)
-    unlabelled = mask & (y < 0)
-    if bool(unlabelled.any()):
-        raise InvalidInput(field, int(unlabelled.nonzero()[0]), "this node has no label, so it cannot be in the set")
+    unlabelled = mask.numpy() & (y.numpy() < 0)
+    if unlabelled.any():
+        raise InvalidInput(field, int(np.argmax(unlabelled)), "this node has no label, so it cannot be in the set")
     return mask
 
 

@@ -109,10 +109,11 @@ class DPDGC(DecoupledConvolution):
         names = list(auto_plan.FIRST_FEATURES)
         models = [self._linear(data, ledger, name) for name in names]
 
+        @torch.no_grad()
         def judged(parts: Sequence[int]) -> torch.Tensor:
             chosen = [names[part] for part in parts]
             model = added_up([models[part] for part in parts], plan, chosen, data.features)
-            logits = model(data.features_of(train)).detach()
+            logits = model(data.features_of(train))
             return self._without_own_influence(data, plan, logits, chosen).cpu()
 
         if directed:

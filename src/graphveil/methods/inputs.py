@@ -27,6 +27,8 @@ _TINY = 2.0**-100
 _PAIRS = 2**31
 # Rows and voters of one block of similarities: 64 MiB.
 _ROWS, _VOTERS = 2**14, 2**10
+# Rows whose lengths are computed at a time.
+_ROWS_AT_ONCE = 2**16
 # The types of tensors that hold row numbers.
 _WHOLE = (torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32, torch.int64)
 
@@ -111,7 +113,9 @@ def _features(
 def rows_of_norm(features: torch.Tensor | sp.csr_array, norm: float) -> torch.Tensor | sp.csr_array:
     """Each row scaled to this norm; a zero row stays zero. What a row becomes depends on this row alone."""
     if isinstance(features, torch.Tensor):
-        lengths = torch.linalg.vector_norm(features, dim=1, dtype=torch.float64)
+        # Some rows at a time: torch copies them to float64.
+        blocks = features.split(_ROWS_AT_ONCE)
+        lengths = torch.cat([torch.linalg.vector_norm(block, dim=1, dtype=torch.float64) for block in blocks])
         factors = torch.where(lengths > 0, norm / lengths, 0.0)
         # The factor of a tiny row is beyond float32: such a row is lifted first.
         lifted = torch.where(lengths < _TINY, 1 / _TINY, 1.0)

@@ -7,7 +7,7 @@ and spread of a column follow from the histograms (docs/theory.md, section 5.9).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import scipy.sparse as sp
@@ -34,6 +34,7 @@ MOST_SPREADS = 3.0
 _STANDARD_DEVIATIONS = 1.5
 # Columns of the table of scales: the column of X, the one that says which values are missing (-1: none is), the rest.
 VALUE, MISSING, UNIT, CENTRE, SPREAD = range(5)
+_ROWS_AT_ONCE = 2**16
 
 
 def learn_scales(
@@ -56,7 +57,6 @@ def learn_scales(
     pairs = np.array(graph.numeric_columns, dtype=np.int64).reshape(-1, 2)
     if not len(pairs):
         return torch.zeros(0, 5)
-    values = raw_values(graph.features, pairs)
     planned = next(iter(ledger.plan.with_role("scales")), None)
     noise = planned.std if isinstance(planned, GaussianRelease) else 0.0
 
@@ -64,15 +64,24 @@ def learn_scales(
         exact = total(torch.from_numpy(counts).double())
         return (exact if planned is None else ledger.release(planned.name, exact)).double().numpy()
 
-    ranges = [_unit_and_range(row, noise, graph.num_nodes) for row in released(size_counts(values))]
+    sizes = sum(size_counts(values) for _, values in _some_values(graph.features, pairs))
+    ranges = [_unit_and_range(row, noise, graph.num_nodes) for row in released(np.asarray(sizes))]
     units, lows, highs = np.array(ranges, dtype=np.float32).astype(np.float64).T
     bins = next(count for least, count in reversed(_BINS.items()) if graph.num_nodes >= least * noise)
-    counts = released(place_counts(values, units, lows, highs, bins))
+    held = sum(place_counts(values, units, lows, highs, bins) for _, values in _some_values(graph.features, pairs))
+    counts = released(np.asarray(held))
     places = [
         _centre_and_spread(row, low, high, noise, graph.num_nodes)
         for row, low, high in zip(counts, lows, highs, strict=True)
     ]
     return torch.from_numpy(np.column_stack([pairs, units, np.array(places)]).astype(np.float32))
+
+
+def _some_values(features: torch.Tensor | sp.csr_array, pairs: np.ndarray) -> Iterator[tuple[slice, np.ndarray]]:
+    """`raw_values` of some rows at a time: the arithmetic takes many times the memory of the features."""
+    for first in range(0, max(1, features.shape[0]), _ROWS_AT_ONCE):
+        rows = slice(first, first + _ROWS_AT_ONCE)
+        yield rows, raw_values(features[rows], pairs)
 
 
 def raw_values(features: torch.Tensor | sp.csr_array, pairs: np.ndarray) -> np.ndarray:
@@ -174,9 +183,10 @@ def with_scales(features: torch.Tensor | sp.csr_array, scales: torch.Tensor) -> 
         return features
     table = scales.double().cpu().numpy()
     pairs = table[:, :2].astype(np.int64)
-    values = raw_values(features, pairs)
-    scaled = (np.arcsinh(values / table[:, UNIT]) - table[:, CENTRE]) / table[:, SPREAD]
-    new = np.nan_to_num(np.clip(scaled, -MOST_SPREADS, MOST_SPREADS)).astype(np.float32)
+    new = np.empty((features.shape[0], len(pairs)), np.float32)
+    for rows, values in _some_values(features, pairs):
+        scaled = (np.arcsinh(values / table[:, UNIT]) - table[:, CENTRE]) / table[:, SPREAD]
+        new[rows] = np.nan_to_num(np.clip(scaled, -MOST_SPREADS, MOST_SPREADS))
     if isinstance(features, torch.Tensor):
         out = features.clone()
         out[:, torch.from_numpy(pairs[:, VALUE])] = torch.from_numpy(new)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import graphveil.graph.io.features as features_module
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
 from graphveil.graph.io.declared import TableOptions
+from graphveil.graph.io.sources import read_integers
 
 NODES = {
     "id": ["ann", "bob", "cyd", "dee"],
@@ -137,6 +139,49 @@ def test_leading_zeros_are_part_of_an_id(tmp_path: Path) -> None:
     assert graph.node_ids.tolist() == ["007", "7"]
 
 
+PLAIN = "source,target\n10,7\n1000000,10\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        (PLAIN, True),
+        (PLAIN.rstrip(), True),
+        (PLAIN.replace(",", ";"), True),
+        (PLAIN.replace("\n", "\r\n"), False),
+        (PLAIN.replace("10,7", '"10",7'), False),
+        (PLAIN.replace("10,7", " 10,7"), False),
+        (PLAIN.replace("10,7", "10,7\n"), False),
+        ("target,source\n7,10\n10,1000000\n", True),
+        ("source,target,since\n10,7,2\n1000000,10,3\n", False),
+    ],
+)
+def test_edges_of_plain_numbers_are_read_as_numbers(tmp_path: Path, text: str, is_plain: bool) -> None:
+    path = folder(tmp_path / "g", {"id": [7, 10, 1000000], "label": [0, 1, 1]})
+    (path / "edges.csv").write_bytes(text.encode())
+    assert (read_integers(path / "edges.csv", ("source", "target")) is not None) == is_plain
+    graph = read_graph(path, directed=True)
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 0, 1, 2], [0, 1])
+
+
+@pytest.mark.parametrize("odd", ["0xF4240", "010", "-1", "+7", "1e1", "7.0", "", "9" * 20])
+def test_errors_show_the_cell_as_it_is_in_the_file(tmp_path: Path, odd: str) -> None:
+    """0xF4240 is 1000000, and no longer than it."""
+    path = folder(tmp_path / "g", {"id": [7, 10, 1000000], "label": [0, 1, 1]})
+    (path / "edges.csv").write_text(f"source,target\n10,7\n{odd},10\n")
+    why = "an id is missing" if not odd else "there is no node with this id"
+    with pytest.raises(InvalidInput, match=f"row 2, column 'source' = {re.escape(repr(odd or None))}: {why}"):
+        read_graph(path)
+
+
+@pytest.mark.parametrize("odd", ["0xF4240", "010"])
+def test_ids_of_nodes_are_their_text(tmp_path: Path, odd: str) -> None:
+    nodes = {"id": ["10", odd, "1000000"], "label": [0, 1, 1]}
+    graph = read_graph(folder(tmp_path / "g", nodes, {"source": ["10"], "target": [odd]}), directed=True)
+    assert graph.node_ids is not None
+    assert (graph.node_ids.tolist(), graph.indices.tolist()) == (["10", odd, "1000000"], [1])
+
+
 def test_ids_that_only_look_like_numbers_stay_text(tmp_path: Path) -> None:
     for odd in ("--1", "1.0", "+1", "1_0", "9" * 30, "٣"):
         path = folder(tmp_path / "g", {"id": [odd, "2"], "label": [0, 1]}, {"source": [odd], "target": ["2"]})
@@ -160,6 +205,15 @@ def test_classes_can_be_declared_instead_of_found(tmp_path: Path) -> None:
     assert graph.counts.undeclared == ("the number of categories of column 'town' (3) and their order",)
     with pytest.raises(InvalidInput, match=r"nodes.csv, row 2, column 'label' = 'no': is not one of the declared"):
         read_graph(tmp_path / "g", classes=["yes", "maybe"])
+
+
+@pytest.mark.parametrize("classes", [["0", "00"], ["NA", "1"], ["1.0", "1"], ["true", "True"]])
+def test_declared_classes_are_their_text(tmp_path: Path, classes: list[str]) -> None:
+    path = folder(
+        tmp_path / "g", {"id": [1, 2, 3, 4], "label": [*classes, classes[0], None]}, {"source": [1], "target": [2]}
+    )
+    graph = read_graph(path, classes=classes)
+    assert (graph.labels.tolist(), graph.class_names) == ([0, 1, 0, -1], tuple(classes))
 
 
 def test_no_labels_no_features_no_edges(tmp_path: Path) -> None:

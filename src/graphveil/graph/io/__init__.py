@@ -106,9 +106,7 @@ def read_graph(
     fields = {"edge_index": _NO_EDGES, **content.fields}
     fields |= {"name": name or content.fields.get("name") or given.resolve().stem, "directed": directed}
     with decoding(path, "a graph"), inside(path):
-        graph = Graph.from_edge_index(**fields, **asdict(repairs))
-    if content.rows is not None:
-        graph = graph._with_canonical_rows(*content.rows)
+        graph = _graph_of(content, fields, repairs)
     public = () if path.is_dir() else ("the number of nodes and features, and which node is in which set",)
     return finished(graph, replace(content, public=(*content.public, *public)), given.name, seed)
 
@@ -121,10 +119,18 @@ def graph_of_tables(
     from graphveil.graph.io.tables import content_of_tables
 
     validate.flag("directed", directed)
-    content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), table_options(options))
+    said = table_options(options)
+    content = content_of_tables(arrow_table("nodes", nodes), arrow_table("edges", edges), said, directed=directed)
     repairs = Repairs(content.drop_self_loops, content.merge_duplicates, symmetrize=not directed)
-    graph = Graph.from_edge_index(**content.fields, name=name, directed=directed, **asdict(repairs))
+    fields = {"edge_index": _NO_EDGES, **content.fields, "name": name, "directed": directed}
+    graph = _graph_of(content, fields, repairs)
     return finished(graph, content, name, seed)
+
+
+def _graph_of(content: FileContent, fields: dict[str, Any], repairs: Repairs) -> Graph:
+    """The graph of these fields, or of them and of rows that are finished."""
+    graph = Graph.from_edge_index(**fields, **asdict(repairs))
+    return graph if content.rows is None else graph._with_canonical_rows(*content.rows)
 
 
 def table_options(given: Mapping[str, Any]) -> TableOptions:
@@ -139,7 +145,7 @@ def table_options(given: Mapping[str, Any]) -> TableOptions:
 def finished(graph: Graph, content: FileContent, source: str, seed: int | None) -> Graph:
     """A graph that was read, with a split and with the report of how it was read."""
     origin = content.split or "none"
-    if not graph.has_split and seed is not None and bool((graph.labels >= 0).any()):
+    if not graph.has_split and seed is not None and int(graph.labels.max()) >= 0:
         graph, origin = graph.with_split(seed), f"random, seed {seed}"
     return graph.with_counts(_report(graph, content, source, origin))
 
@@ -197,10 +203,10 @@ def _read_folder(
     from graphveil.graph.io.mapped import check_folder
     from graphveil.graph.io.tables import read_tables
 
-    if mmap is None:
-        return read_tables(path, options)
-    check_folder(Path(mmap))
-    return read_tables(path, options, symmetrize=symmetrize, directed=directed, mmap=Path(mmap))
+    if mmap is not None:
+        check_folder(Path(mmap))
+        mmap = Path(mmap)
+    return read_tables(path, options, symmetrize=symmetrize, directed=directed, mmap=mmap)
 
 
 def _read_file(path: Path, options: TableOptions, split: int, mmap: str | Path | None) -> FileContent:
@@ -238,10 +244,10 @@ def _report(graph: Graph, content: FileContent, source: str, split: str) -> Read
         columns=content.columns,
         features=graph.num_features,
         classes=graph.num_classes,
-        labelled=int((graph.labels >= 0).sum()),
-        train=int(graph.train_mask.sum()),
-        val=int(graph.val_mask.sum()),
-        test=int(graph.test_mask.sum()),
+        labelled=int(np.count_nonzero(graph.labels.numpy() >= 0)),
+        train=int(np.count_nonzero(graph.train_mask.numpy())),
+        val=int(np.count_nonzero(graph.val_mask.numpy())),
+        test=int(np.count_nonzero(graph.test_mask.numpy())),
         split=split,
         public=content.public,
         undeclared=graph.undeclared.facts(),

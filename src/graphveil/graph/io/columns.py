@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.sources import FORMATS, ODD_TIME, TIMES, days_if_all_are, odd_time, read_whole
+from graphveil.graph.io.sources import (
+    FORMATS,
+    ODD_TIME,
+    TIMES,
+    days_if_all_are,
+    odd_time,
+    read_whole,
+    shortest_spelling,
+)
 from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.validation import LONGEST_ID, why_no_id
@@ -44,6 +52,8 @@ _ADVICE = {
     "target": "; name it: target_column (--target-column)",
     "neighbors": ": names of nodes that the new node reads, with spaces between; its cells may be empty",
 }
+# As many ids are looked up together; temporary arrays of more would cost new memory each time.
+_AT_ONCE = 2**17
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
 
@@ -108,8 +118,8 @@ class Table:
             advice = _ADVICE.get(column, "")
             raise self.error("columns", self.table.column_names, f"there is no column {column!r}{advice}")
 
-    def ids(self, column: str) -> pa.Array:
-        """A column of ids as int64 or text."""
+    def ids(self, column: str, *, numbers: bool = False) -> pa.Array:
+        """A column of ids as int64 or text; with `numbers`, text that spells integers as usual is int64 too."""
         values = self.array(column)
         if pa.types.is_null(values.type) and len(values) == 0:
             return values.cast(pa.large_string())
@@ -120,6 +130,9 @@ class Table:
                 return values.cast(pa.int64())
         if not is_text(values.type):
             raise self.error(f"column {column!r}", str(values.type), "ids must be integers or strings")
+        plain = plain_integers(values.cast(pa.large_string())) if numbers else None
+        if plain is not None:
+            return plain
         ids = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
         length = pc.utf8_length(ids).to_numpy(zero_copy_only=False)
         wrong = (length == 0) | (length > LONGEST_ID)
@@ -180,8 +193,7 @@ class Table:
         lost = (codes >= 0) & (y < 0 if y is not None else True)
         if lost.any():
             raise self.cell_error(column, int(np.argmax(lost)), "this node has no label, so it cannot be in a set")
-        part = np.array([*values, None], dtype=object)[codes]
-        return {f"{name}_mask": part == name for name in SPLITS}
+        return {f"{name}_mask": codes == (values.index(name) if name in values else -2) for name in SPLITS}
 
     def numbers(self, column: str, *, gaps: bool = True) -> np.ndarray:
         """A column of numbers in float64, each a finite float32 number; NaN where one is missing, if `gaps` may be."""
@@ -345,12 +357,42 @@ class NodeIds:
         """The node of each of these ids, -1 where there is none."""
         if self._places is not None and pa.types.is_integer(values.type):
             numbers = values.to_numpy(zero_copy_only=False)
+            if len(numbers) and self._least <= numbers.min() and numbers.max() <= self._most:
+                return self._known(numbers)
             known = (numbers >= self._least) & (numbers <= self._most)
             return np.where(known, self._places[np.where(known, numbers - self._least, 0)], np.int32(-1))
         ids = self.ids
         if values.type != ids.type:  # integers here, text there: compare as text
             values, ids = values.cast(pa.large_string()), ids.cast(pa.large_string())
         return pc.index_in(values, value_set=ids).fill_null(-1).to_numpy(zero_copy_only=False)
+
+    def _known(self, numbers: np.ndarray) -> np.ndarray:
+        """The nodes of numbers within the range of the ids."""
+        assert self._places is not None
+        positions = np.empty(len(numbers), np.int32)
+        for at in range(0, len(numbers), _AT_ONCE):
+            positions[at : at + _AT_ONCE] = self._places[numbers[at : at + _AT_ONCE] - self._least]
+        return positions
+
+
+def plain_integers(texts: pa.Array) -> pa.Array | None:
+    """Text without gaps as int64, if every cell is digits alone and does not begin with a 0 in vain; else None.
+
+    These numbers are different where the texts are.
+    """
+    if len(texts) == 0:
+        return None
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:end]
+    if len(letters) == 0 or letters.min() < ord("0") or letters.max() > ord("9"):
+        return None
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:  # an empty cell, or a number of more than 64 bits
+        return None
+    # What is longer than it must be has a 0 in front.
+    return numbers if shortest_spelling(numbers.to_numpy(zero_copy_only=False)) == end - first else None
 
 
 def is_text(kind: pa.DataType) -> bool:

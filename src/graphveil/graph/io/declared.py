@@ -20,7 +20,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import relation_names
 from graphveil.graph.report import FIRST_DAY, Undeclared
-from graphveil.graph.validation import category_lists, class_list
+from graphveil.graph.validation import category_lists, class_list, spells_integer
 from graphveil.storage.decoding import decoding, inside
 
 DECLARATIONS = "graph.json"
@@ -106,6 +106,15 @@ class TableOptions:
         resolved = replace(self, **{name: value for name, value in _DEFAULTS.items() if getattr(self, name) is None})
         resolved._check_roles()
         return resolved
+
+    @property
+    def text_columns(self) -> tuple[str, ...]:
+        """Columns of nodes that are text, whatever a CSV file's cells look like.
+
+        Labels are if a class is declared that as a number would be missing or the same as another: "NA", "0" and "00".
+        """
+        words = [name for name in self.classes or () if isinstance(name, str) and not spells_integer(name)]
+        return (*(self.categories or ()), *((self.label_column or "label",) if words else ()))
 
     def _check_roles(self) -> None:
         """A column of a table has one role."""

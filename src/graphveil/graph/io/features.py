@@ -152,14 +152,17 @@ def _block(nodes: Table, column: FeatureColumn) -> np.ndarray:
     if column.range is not None:
         low, high = column.range
         values = np.clip(2 * (values - low) / (high - low) - 1, -1, 1)
-    parts = [np.nan_to_num(values)]
+    parts = [np.nan_to_num(values) if gone.any() else values]
     for cycle in CYCLIC_PARTS.get(column.kind, ()):
         length, offset = _CYCLES[cycle]
         angle = 2 * np.pi * np.mod(_days(nodes, column.name) + offset, length) / length
         parts += [np.where(gone, 0, np.sin(angle)), np.where(gone, 0, np.cos(angle))]
     if column.has_indicator:
         parts.append(gone)
-    return np.stack(parts, axis=1).astype(np.float32)
+    block = np.empty((len(values), len(parts)), np.float32)
+    for place, part in enumerate(parts):
+        block[:, place] = part
+    return block
 
 
 def _truth(nodes: Table, name: str) -> np.ndarray:

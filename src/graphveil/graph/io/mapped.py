@@ -64,7 +64,7 @@ def _positions(edges: EdgeStream, column: str, ids: NodeIds, folder: Path) -> np
     positions = ScratchArray(folder, np.int32)
     unknown: InvalidInput | None = None
     for part in edges.parts(column):
-        values = part.ids(column)
+        values = part.ids(column, numbers=True)
         if unknown is None:
             try:
                 positions.append(part.positions(column, values, ids))

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -29,13 +30,13 @@ import pyarrow.parquet
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.adjacency import Repairs
+from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
-from graphveil.graph.io.sources import find_table, with_times
+from graphveil.graph.io.sources import find_table, read_integers, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
@@ -83,7 +84,7 @@ def read_tables(
         folder: The folder.
         options: Which columns mean what, where the folder's `graph.json` does not say it or says something else.
         symmetrize: Add the reverse of every edge.
-        directed: The declaration of direction, which is needed here with `mmap` alone.
+        directed: The declaration of direction.
         mmap: A folder for files; edges are then read in parts and become `FileContent.rows`.
 
     Returns:
@@ -95,14 +96,13 @@ def read_tables(
     declared = Declared.of(folder, options)
     options = declared.options
     path = find_table(folder, "nodes", options.node_table)
-    nodes = Table(path, [options.id_column or ""], text=tuple(options.categories or ()))
-    if mmap is not None and not bool(declared.directed if directed is None else directed):
-        symmetrize = True
+    nodes = Table(path, [options.id_column or ""], text=options.text_columns)
+    symmetrize = symmetrize or not bool(declared.directed if directed is None else directed)
     ids, edges = _read_edges(find_table(folder, "edges", options.edge_table), nodes, options, symmetrize, mmap)
     return _content(nodes, ids, edges, declared)
 
 
-def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions) -> FileContent:
+def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions, *, directed: bool) -> FileContent:
     """What `read_tables` returns, of tables in memory."""
     declared = Declared(options.resolved())
     options = declared.options
@@ -112,7 +112,7 @@ def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions) -
     table.check_columns([options.id_column or ""])
     links = Table.part(Path("edges"), edges, 0)
     links.check_columns(_ends(options))
-    ids, content = _edges_in_memory(links, table, options)
+    ids, content = _edges_in_memory(links, table, options, symmetrize=not directed)
     return _content(table, ids, content, declared)
 
 
@@ -221,8 +221,14 @@ def _read_edges(
     """The ids of the nodes, and the edges among them: in the fields, or, with `mmap`, as rows in files."""
     ends = _ends(options)
     if mmap is None:
+        integers = read_integers(path, ends) if path.suffix == ".csv" and ends[0] != ends[1] else None
+        if integers is not None:
+            table = Table.part(path, integers, 0)
+            table.text = ends
+            with suppress(InvalidInput):  # whose message shows the cell as it is in the file, so that has to be read
+                return _edges_in_memory(table, nodes, options, symmetrize)
         text = () if options.relation_column is None else (options.relation_column,)
-        return _edges_in_memory(Table(path, ends, text=text), nodes, options)
+        return _edges_in_memory(Table(path, ends, text=text), nodes, options, symmetrize)
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
@@ -232,15 +238,23 @@ def _read_edges(
     return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
 
 
-def _edges_in_memory(edges: Table, nodes: Table, options: TableOptions) -> tuple[NodeIds, FileContent]:
-    ends = _ends(options)
+def _edges_in_memory(
+    edges: Table, nodes: Table, options: TableOptions, symmetrize: bool
+) -> tuple[NodeIds, FileContent]:
+    """The ids of the nodes, and the edges: as finished rows where they have neither weights nor relations."""
+    ends, repairs = _ends(options), _repairs(options, symmetrize)
     options.check_columns(nodes.table.column_names, edges.table.column_names)
     ids = _node_ids(nodes, options.id_column or "")
-    edge_index = np.stack([edges.positions(column, edges.ids(column), ids) for column in ends])
+    source, target = (edges.positions(column, edges.ids(column, numbers=True), ids) for column in ends)
     said = _links(edges, options)
-    _check_edges(edges, edge_index, ends[0], len(ids), said.get("edge_relation"), _repairs(options))
     used = (*ends, options.weight_column, options.relation_column)
     unused = _not_read(edges.path, edges.table.column_names, used)
+    plain = all(value is None for value in said.values())
+    rows = rows_of_pairs(source, target, len(ids), repairs) if plain else None
+    if rows is not None:
+        return ids, FileContent({}, len(edges), unused=unused, rows=rows)
+    edge_index = np.stack([source, target])
+    _check_edges(edges, edge_index, ends[0], len(ids), said.get("edge_relation"), repairs)
     return ids, FileContent({"edge_index": edge_index, **said}, len(edges), unused=unused)
 
 
@@ -284,9 +298,11 @@ def _not_read(path: Path, names: Sequence[str], used: Collection[str | None]) ->
 
 
 def _node_ids(nodes: Table, column: str) -> NodeIds:
-    ids = nodes.ids(column)
+    ids = nodes.ids(column, numbers=True)
     if len(ids) == 0:
         raise nodes.error("rows", 0, "a graph needs at least one node")
+    if pa.types.is_integer(ids.type) and np.diff(np.sort(ids.to_numpy(zero_copy_only=False))).all():
+        return NodeIds(ids)
     first = pc.index_in(ids, value_set=ids).to_numpy(zero_copy_only=False)
     again = first != np.arange(len(ids))
     if again.any():
@@ -298,18 +314,14 @@ def _check_edges(
     edges: Table, edge_index: np.ndarray, column: str, n: int, relation: np.ndarray | None, repairs: Repairs
 ) -> None:
     if not repairs.drop_self_loops:
-        _check_self_loops(edges, edge_index, column)
+        loops = edge_index[0] == edge_index[1]
+        if loops.any():
+            raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
     if not repairs.merge_duplicates:
         key = edge_index[0].astype(np.int64) * n + edge_index[1]
         if relation is not None:
             key = key * (int(relation.max(initial=0)) + 1) + relation
         _check_duplicates(edges, key, column)
-
-
-def _check_self_loops(edges: Table, edge_index: np.ndarray, column: str) -> None:
-    loops = edge_index[0] == edge_index[1]
-    if loops.any():
-        raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
 
 
 def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:
@@ -364,7 +376,7 @@ def write_tables(graph: Graph, folder: Path, ending: str) -> None:
         columns["label"] = pa.array([classes[y] if y >= 0 else None for y in graph.labels.tolist()], kind)
     if graph.has_split:
         columns["split"] = pa.array(split_names(graph), pa.string())
-    columns |= {f"x{j}": pa.array(np.ascontiguousarray(x[:, j])) for j in range(x.shape[1])}
+    columns |= {f"x{j}": np.ascontiguousarray(x[:, j]) for j in range(x.shape[1])}
     links = edge_list(graph)
     source, target = links["edge_index"]
     once = slice(None) if graph.directed else source < target

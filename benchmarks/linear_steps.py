@@ -1,0 +1,130 @@
+"""(k) Steps of the default's classifier of features, beside ordinary training of the same classifier."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
+
+from benchmarks.result import Result, Section
+from graphveil.execution.draws import add_gaussian_
+from graphveil.execution.gradients import ClippedSums
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows
+from graphveil.methods.linear_features import LinearClassifier, with_products
+from graphveil.methods.training import ROWS_AT_ONCE
+from graphveil.noise import NoiseSource
+
+_CLASSES = 8
+# Columns, and entries of a row where they are sparse: 32 columns with the products of their pairs are 560 inputs.
+_NARROW, _WIDE, _FILLED = 32, 3_000, 30
+
+
+def run(quick: bool) -> Section:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    results = []
+    for count in (10_000, 100_000) if quick else (10_000, 100_000, 1_000_000):
+        rounds = max(3, 200_000 // count)
+        for name, rows in ((f"{_NARROW} columns and products", _dense(count)), (f"{_WIDE:,} sparse", _sparse(count))):
+            ours, theirs = _side_by_side(_private_step(rows), _ordinary_step(rows), rounds)
+            results.append(Result(f"{count:,} rows, {name}", 1e3 * ours, 1e3 * theirs, "ms", target=1 / 1.6))
+    torch.set_num_threads(threads)
+    return Section(
+        "(k) Steps of the default",
+        results,
+        [
+            "Ours is a step of the default's classifier of features as a fit takes it: rows some at a time, clipped, "
+            "summed exactly, noise added, Adam. The peer is a step of ordinary training, without clipping or noise: "
+            "the same inputs in the same blocks, kept in the same memory (1 GiB of products; the rest is computed "
+            "again in each step, on both sides), gradients by autograd in float32, Adam. Processor time on one "
+            "thread, in one process, in turns; medians. A ratio of 0.625 is 1.6 times the time.",
+        ],
+    )
+
+
+def _side_by_side(ours: Callable[[], None], theirs: Callable[[], None], rounds: int) -> tuple[float, float]:
+    seconds: tuple[list[float], list[float]] = ([], [])
+    for turn in range(rounds + 1):
+        for side, step in ((0, ours), (1, theirs)) if turn % 2 else ((1, theirs), (0, ours)):
+            start = time.process_time()
+            step()
+            seconds[side].append(time.process_time() - start)
+    return median(seconds[0][1:]), median(seconds[1][1:])
+
+
+class _Inputs:
+    """The inputs of blocks, kept up to 1 GiB."""
+
+    def __init__(self, rows: Rows, blocks: list[torch.Tensor]) -> None:
+        self._rows, self._kept = rows, WeakIdKeyDictionary()
+        size = 0
+        for block in blocks:
+            made = with_products(rows[block])
+            size += 0 if isinstance(made, SparseRows) else made.numel() * 4
+            if size <= 2**30:
+                self._kept[block] = made
+
+    def __call__(self, block: torch.Tensor) -> Rows:
+        made: Rows = self._kept[block] if block in self._kept else with_products(self._rows[block])
+        return made
+
+
+def _private_step(rows: Rows) -> Callable[[], None]:
+    model = LinearClassifier(rows, _CLASSES)
+    labels, blocks = _labels_and_blocks(rows)
+    inputs, optimizer, source = _Inputs(rows, blocks), _optimizer(model), NoiseSource()
+    engine = ClippedSums(model, 1.0, len(labels))
+
+    def losses(block: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(model.out(inputs(block)), labels[block], reduction="none")
+
+    def step() -> None:
+        sums = engine.over(blocks, losses)
+        add_gaussian_(sums, 20.0, source)
+        for parameter, gradient in zip(model.parameters(), sums, strict=True):
+            parameter.grad = gradient.float()
+        optimizer.step()
+
+    return step
+
+
+def _ordinary_step(rows: Rows) -> Callable[[], None]:
+    labels, blocks = _labels_and_blocks(rows)
+    inputs = _Inputs(rows, blocks)
+    first = inputs(blocks[0])
+    sparse = isinstance(first, SparseRows)
+    model = (SparseLinear if sparse else nn.Linear)(first.shape[1], _CLASSES)
+    optimizer = _optimizer(model)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        for block in blocks:
+            functional.cross_entropy(model(inputs(block)), labels[block], reduction="sum").backward()
+        optimizer.step()
+
+    return step
+
+
+def _labels_and_blocks(rows: Rows) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    return torch.arange(len(rows)) % _CLASSES, list(torch.arange(len(rows)).split(ROWS_AT_ONCE))
+
+
+def _optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=0.003, fused=True)
+
+
+def _dense(count: int) -> torch.Tensor:
+    return torch.randn(count, _NARROW, generator=torch.Generator().manual_seed(0))
+
+
+def _sparse(count: int) -> SparseRows:
+    columns = np.sort(np.random.default_rng(0).integers(_WIDE, size=(count, _FILLED)), axis=1).ravel()
+    ones, ends = np.ones(len(columns), np.float32), np.arange(count + 1) * _FILLED
+    return CsrRows(sp.csr_array((ones, columns, ends), shape=(count, _WIDE)))
