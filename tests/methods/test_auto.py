@@ -129,20 +129,22 @@ def test_co_readers_are_worth_it():
     assert auto(epsilon=16.0).fit(graph).score(graph.test_mask) > alone.score(graph.test_mask) + 0.1
 
 
-def test_links_are_counted_on_directed_graphs_at_node_level():
+def test_directed_graphs_are_not_read_at_node_level_and_links_are_counted_by_request():
     """Nodes of one class link to one other node, those of the other class to ten."""
     rng = np.random.default_rng(0)
     labels = rng.integers(2, size=1000)
     edges = np.array([(i, j) for i in range(1000) for j in rng.choice(1000, 10 if labels[i] else 1) if i != j]).T
     features = rng.normal(size=(1000, 4)) + 0.2 * labels[:, None]
     graph = gv.Graph.from_edge_index(np.unique(edges, axis=1), features, labels, directed=True, **random_masks(1000))
-    model = auto(gv.Node(30), 16.0).fit(graph)
-    assert names(model) == ["features", "release", "head"]
-    assert model.graph_used_
-    assert any("than 30 others" in each for each in model.certificate_.assumptions)
-    assert model.certificate_.learnt[0].startswith("The graph was used: how many links a node has.")
-    alone = gv.MLP(level=gv.Node(30), epsilon=16.0, seed=0, show_progress=False).fit(graph)
-    assert model.score(graph.test_mask) > alone.score(graph.test_mask) + 0.03
+    alone = auto(gv.Node(30), 16.0).fit(graph)
+    assert names(alone) == ["features"]
+    assert not alone.graph_used_
+    assert not any("than 30 others" in each for each in alone.certificate_.assumptions)
+    assert alone.certificate_.learnt[0].startswith("The graph was not used, because")
+    counted = gv.DPDGC(level=gv.Node(30), epsilon=16.0, seed=0, table="degrees", show_progress=False).fit(graph)
+    assert names(counted) == ["features", "release", "head"]
+    assert any("than 30 others" in each for each in counted.certificate_.assumptions)
+    assert counted.score(graph.test_mask) > alone.score(graph.test_mask) + 0.03
 
 
 @pytest.mark.parametrize("level", [gv.KNeighbor(1), gv.KNeighbor(0), gv.Node(80)], ids=str)

@@ -21,13 +21,14 @@ FIRST_FEATURES = ("features 1", "features 2")
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
     """The default: DPDGC with the table "auto".
 
-    Where attributes are public or batches are sampled, nothing is asked first; on directed graphs at node level
-    neither, where only the number of a node's links stands out from the noise. Elsewhere statistics decide.
+    Where attributes are public or batches are sampled, nothing is asked first. On directed graphs at node level the
+    graph is not read: nothing but the number of a node's links stands out from the noise. Elsewhere statistics decide.
     """
     settings = replace(settings, table="auto")
-    nothing_asked = facts.directed and isinstance(level, Node)
-    if not protects_attributes(level) or settings.batch_size is not None or nothing_asked:
+    if not protects_attributes(level) or settings.batch_size is not None:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
+    if facts.directed and isinstance(level, Node):
+        return Spending((own_training("features", "features", level, facts, settings),), {"features": 1.0})
     assert isinstance(level, KNeighbor | Node)
     if not isinstance(level, KNeighbor) or not facts.directed:
         return _statistics_first(level, facts, settings, epsilon)

@@ -41,7 +41,7 @@ STATISTICS_SHARE, FIRST_FEATURES_SHARE = 0.016, 0.05
 # Expected accuracies get more where few nodes train (`expectation_share`): the least and the largest part, and the
 # number of training nodes from which on the least is enough. On the tutorial's graph (450 training nodes, epsilon 8)
 # the least part has noise of 2 points.
-EXPECTATION_SHARES, MANY_JUDGES = (0.03, 0.12), 1500
+EXPECTATION_PARTS, MANY_JUDGES = (0.03, 0.12), 1500
 BALANCED_RESPONSES, BALANCED_FEATURES, BALANCED_RELEASE = 0.35, 0.28, 0.51
 GRAPH_RESPONSES, GRAPH_RELEASE = 0.45, 0.79
 HEAD_SHARE = 0.06
@@ -137,7 +137,7 @@ def steps_for(epsilon: float | None) -> int:
 
 def expectation_share(train_nodes: int) -> float:
     """The part of mu^2 for expected accuracies: their noise is that of a count, over the number of nodes."""
-    least, most = EXPECTATION_SHARES
+    least, most = EXPECTATION_PARTS
     return min(most, least * max(1.0, MANY_JUDGES / max(1, train_nodes)))
 
 

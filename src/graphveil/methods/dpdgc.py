@@ -38,12 +38,11 @@ from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import shrunk_rows
 from graphveil.methods.training import ROWS_AT_ONCE, all_logits, train_privately
-from graphveil.privacy.levels import Node, protects_attributes
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
-# What the certificate says where statistics would have too much noise.
-_LINKS_COUNTED = "The graph was used: how many links a node has. Where they lead would be lost in noise at this level."
+# What the certificate says where all links of a node are protected at once and statistics would have too much noise.
+_LINKS_LOST = "The graph was not used, because at this level where its links lead would be lost in noise."
 
 
 @dataclass(eq=False)
@@ -57,8 +56,8 @@ class DPDGC(DecoupledConvolution):
     features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
-    the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level
-    features are joined with the number of a node's links. With public attributes a table is taken by the level.
+    the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level the
+    graph is not read. With public attributes a table is taken by the level.
 
     With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
     W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
@@ -91,14 +90,9 @@ class DPDGC(DecoupledConvolution):
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         if _statistics_first(ledger.plan):
             return self._fit_by_statistics(data, ledger)
-        level = ledger.plan.level
-        if (
-            self.table == "auto"
-            and isinstance(level, Node)
-            and protects_attributes(level)
-            and ledger.plan.facts.directed
-        ):
-            self._learnt = (_LINKS_COUNTED,)
+        if _features_alone(ledger.plan):
+            self._learnt = (_LINKS_LOST,)
+            return self._finish_alone(data, ledger, "features")
         return super()._fit_with_table(data, ledger)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
@@ -202,7 +196,9 @@ class DPDGC(DecoupledConvolution):
         with torch.no_grad():
             return head(data.features, Z)
 
-    def _finish_alone(self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier) -> torch.Tensor:
+    def _finish_alone(
+        self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier | None = None
+    ) -> torch.Tensor:
         """Features alone: a network that is trained as the mechanism `name` plans it, and a Z of no columns."""
         features = WideNetwork(data.features, self.hidden, data.classes, first)
         self._train(features, features.logits_of(data), data, ledger, name)
@@ -220,7 +216,7 @@ class DPDGC(DecoupledConvolution):
 
     def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
         classes = plan.facts.classes
-        if not _statistics_first(plan):
+        if not _in_closed_form(plan) and not _statistics_first(plan):
             return super()._features_of(plan, like)
         return LinearClassifier(like, classes) if plan.with_role("release") else WideNetwork(like, self.hidden, classes)
 
@@ -325,7 +321,14 @@ def _statistics_first(plan: Plan) -> bool:
 
 def _in_closed_form(plan: Plan) -> bool:
     """Whether the branch that is followed has a `NeighborHead`: all but the tables of a directed graph."""
+    if _features_alone(plan):
+        return True
     return _statistics_first(plan) and not (plan.facts.directed and plan.with_role("release"))
+
+
+def _features_alone(plan: Plan) -> bool:
+    """Whether no branch reads the graph."""
+    return bool(plan.all_mechanisms) and not any(m.role in ("release", "embedding") for m in plan.all_mechanisms)
 
 
 def _everybody_responds(plan: Plan) -> bool:
