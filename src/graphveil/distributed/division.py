@@ -44,11 +44,11 @@ from graphveil.distributed.shard import Layout
 from graphveil.distributed.unfinished import EdgeBuckets, Memory, Progress, Unfinished
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP
-from graphveil.graph.io.declared import DECLARATIONS, TableOptions
+from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import is_sparse
 from graphveil.graph.io.streams import BEGINNING, Chunk, Folder, IdRows, LongTable, Place, numbered
 from graphveil.graph.io.survey import Survey
-from graphveil.graph.io.tables import Declared, NodeColumns
+from graphveil.graph.io.tables import NodeColumns
 from graphveil.graph.report import ReadReport, scaled_by_fit
 from graphveil.graph.splits import MASKS, random_split
 from graphveil.storage.files import unwritable

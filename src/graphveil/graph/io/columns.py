@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,12 +17,16 @@ import pyarrow.compute as pc
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.sources import (
     FORMATS,
+    GAP_WORDS,
+    NUMBER,
     ODD_TIME,
-    TIMES,
+    TRUTH,
     days_if_all_are,
+    is_text,
     odd_time,
+    plain_integers,
     read_whole,
-    shortest_spelling,
+    with_gaps,
 )
 from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
@@ -32,17 +35,12 @@ from graphveil.storage.decoding import decoding
 
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops (--drop-self-loops) removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--merge-duplicates) makes one of them"
-NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 # A number as many countries write it, which is no number here.
 _DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # A date as many countries write it, which is no time here: 31.1.2024, 1/31/2024.
 _OTHER_DATE = r"^\s*[0-9]{1,2}([./-])[0-9]{1,2}\1([0-9]{2}){1,2}\b"
-# The cells of a CSV column of true and false, which is numeric.
-TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
 _IN_WORDS = {"timestamp": "a time", "date": "a date", "boolean": "true or false", "numeric": "a number"}
-# Words for a missing value, which may stand among the numbers of a CSV column.
-GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 # As many distinct texts are categories, however few rows there are.
 _FEW = 20
 # What to do if a column with the usual name is not there.
@@ -304,7 +302,7 @@ class Table:
         values = self.table.column(column).combine_chunks()
         values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
-            values = _with_gaps(values)
+            values = with_gaps(values)
         if self.path.suffix == ".csv" and pa.types.is_timestamp(values.type):
             return self._days_or_times(column, values)
         return values
@@ -375,55 +373,10 @@ class NodeIds:
         return positions
 
 
-def plain_integers(texts: pa.Array) -> pa.Array | None:
-    """Text without gaps as int64, if every cell is digits alone and does not begin with a 0 in vain; else None.
-
-    These numbers are different where the texts are.
-    """
-    if len(texts) == 0:
-        return None
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    first, end = int(offsets[0]), int(offsets[-1])
-    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:end]
-    if len(letters) == 0 or letters.min() < ord("0") or letters.max() > ord("9"):
-        return None
-    try:
-        numbers = texts.cast(pa.int64())
-    except pa.ArrowInvalid:  # an empty cell, or a number of more than 64 bits
-        return None
-    # What is longer than it must be has a 0 in front.
-    return numbers if shortest_spelling(numbers.to_numpy(zero_copy_only=False)) == end - first else None
-
-
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
 def _as_floats(values: pa.Array) -> np.ndarray:
     if pa.types.is_null(values.type):
         return np.full(len(values), np.nan)
     return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _with_gaps(values: pa.Array) -> pa.Array:
-    """A column of text as numbers, truth values or times, if all other cells are words for a missing value."""
-    gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
-    if not pc.any(gap).as_py():
-        return values
-    rest = pc.if_else(gap, pa.scalar(None, values.type), values)
-    if rest.null_count == len(rest):
-        return pa.nulls(len(values))
-    rest = pc.utf8_trim_whitespace(rest)
-    if pc.all(pc.match_substring_regex(rest, NUMBER)).as_py():
-        kinds: tuple[pa.DataType, ...] = (pa.int64(), pa.float64())
-    elif pc.all(pc.match_substring_regex(rest, TRUTH)).as_py():
-        kinds = (pa.bool_(),)
-    else:
-        kinds = TIMES
-    for kind in kinds:
-        with suppress(pa.ArrowInvalid):
-            return rest.cast(kind)
-    return values
 
 
 def _first_null(values: pa.Array) -> int:

@@ -27,6 +27,11 @@ _NO_TABLE = {
 _LONGEST_HEADER = 2**24
 # Types of columns of times, in the order in which they are tried on text.
 TIMES = (pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+# The cells of a CSV column of true and false, which is numeric.
+TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
+# Words for a missing value, which may stand among the numbers of a CSV column.
+GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 ODD_TIME = "has a time of day, unlike most of this column; write dates alone, or times everywhere"
 
 
@@ -136,6 +141,31 @@ def _as_times(name: str, values: pa.Array) -> pa.Array:
     return days_if_all_are(values)
 
 
+def with_gaps(values: pa.Array) -> pa.Array:
+    """A column of text as numbers, truth values or times, if all other cells are words for a missing value."""
+    gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
+    if not pc.any(gap).as_py():
+        return values
+    rest = pc.if_else(gap, pa.scalar(None, values.type), values)
+    if rest.null_count == len(rest):
+        return pa.nulls(len(values))
+    rest = pc.utf8_trim_whitespace(rest)
+    if pc.all(pc.match_substring_regex(rest, NUMBER)).as_py():
+        kinds: tuple[pa.DataType, ...] = (pa.int64(), pa.float64())
+    elif pc.all(pc.match_substring_regex(rest, TRUTH)).as_py():
+        kinds = (pa.bool_(),)
+    else:
+        kinds = TIMES
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return rest.cast(kind)
+    return values
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
 def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
     """What separates the cells of a CSV file: a comma, or, where its header has none, a semicolon or a tab.
 
@@ -220,6 +250,26 @@ def shortest_spelling(numbers: np.ndarray) -> int:
     """How many characters these integers take; of a negative one at least one."""
     most = int(numbers.max(initial=0))
     return len(numbers) + sum(int(np.count_nonzero(numbers >= 10**k)) for k in range(1, len(str(most))))
+
+
+def plain_integers(texts: pa.Array) -> pa.Array | None:
+    """Text without gaps as int64, if every cell is digits alone and does not begin with a 0 in vain; else None.
+
+    These numbers are different where the texts are.
+    """
+    if len(texts) == 0:
+        return None
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:end]
+    if len(letters) == 0 or letters.min() < ord("0") or letters.max() > ord("9"):
+        return None
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:  # an empty cell, or a number of more than 64 bits
+        return None
+    # What is longer than it must be has a 0 in front.
+    return numbers if shortest_spelling(numbers.to_numpy(zero_copy_only=False)) == end - first else None
 
 
 def _read_parquet(path: Path) -> pa.Table:

@@ -20,8 +20,8 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.columns import GAP_WORDS, Table
-from graphveil.graph.io.sources import FORMATS, csv_form
+from graphveil.graph.io.columns import Table
+from graphveil.graph.io.sources import FORMATS, GAP_WORDS, csv_form
 from graphveil.storage.decoding import decoding
 
 # Bytes of a CSV file that are parsed at a time.

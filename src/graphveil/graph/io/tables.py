@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,7 +33,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
-from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
+from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
 from graphveil.graph.io.sources import find_table, read_integers, with_times
@@ -41,33 +41,6 @@ from graphveil.graph.links import edge_list
 from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
 from graphveil.graph.validation import INTEGER
-
-
-@dataclass(frozen=True)
-class Declared:
-    """All that is declared about tables.
-
-    Args:
-        options: Which columns mean what, `resolved`.
-        directed: The declaration of direction; None if there is none.
-        name: The name of the graph; None if there is none.
-        found: What of the options was read from the data in truth, by whoever wrote them.
-    """
-
-    options: TableOptions
-    directed: bool | None = None
-    name: str | None = None
-    found: Undeclared = field(default_factory=Undeclared)
-
-    @classmethod
-    def of(cls, folder: Path, options: TableOptions) -> Self:
-        """What these options and the `graph.json` of a folder declare."""
-        in_file = declarations(folder)
-        others = {key: in_file.pop(key) for key in ("directed", "name", "found") if key in in_file}
-        found = others.pop("found", Undeclared())
-        if options.classes is not None:
-            found = replace(found, classes=None)
-        return cls(options.over(TableOptions.of(in_file)).resolved(), found=found, **others)
 
 
 def read_tables(
