@@ -5,9 +5,9 @@ from graphveil.graph.datasets import csbm, dataset_names, load_dataset
 from graphveil.graph.fingerprint import GraphView
 from graphveil.graph.graph import Direction, Graph
 from graphveil.graph.io import read_graph, write_graph
-from graphveil.graph.report import ReadReport
 from graphveil.graph.splits import random_split
 from graphveil.graph.statistics import statistics
+from graphveil.graph.summary import ReadReport
 
 __all__ = [
     "Direction",

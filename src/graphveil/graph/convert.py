@@ -14,8 +14,8 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import edge_list
-from graphveil.graph.report import FeatureColumn, FileContent
 from graphveil.graph.splits import MASKS, SPLITS, column_of_mask, split_names
+from graphveil.graph.summary import FeatureColumn, FileContent
 from graphveil.storage.decoding import decoding, inside
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import Relations
-from graphveil.graph.report import ReadReport, Undeclared
+from graphveil.graph.summary import ReadReport, Undeclared
 
 # Links, or numbers of features, that are hashed at a time.
 _AT_ONCE = 2**20

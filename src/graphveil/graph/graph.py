@@ -17,8 +17,8 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency, convert, links, validation
 from graphveil.graph.adjacency import Repairs
 from graphveil.graph.links import Relations
-from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.graph.splits import MASKS, PAPER_FRACTIONS, random_split
+from graphveil.graph.summary import ReadReport, Undeclared
 
 Direction = Literal["out", "in"]
 

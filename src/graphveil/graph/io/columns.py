@@ -28,8 +28,8 @@ from graphveil.graph.io.sources import (
     read_whole,
     with_gaps,
 )
-from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
+from graphveil.graph.summary import ColumnKind
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.storage.decoding import decoding
 

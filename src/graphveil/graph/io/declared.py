@@ -19,7 +19,7 @@ import numpy as np
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import relation_names
-from graphveil.graph.report import FIRST_DAY, Undeclared
+from graphveil.graph.summary import FIRST_DAY, Undeclared
 from graphveil.graph.validation import category_lists, class_list, spells_integer
 from graphveil.storage.decoding import decoding, inside
 

@@ -38,8 +38,8 @@ from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
 from graphveil.graph.io.sources import find_table, read_integers, with_times
 from graphveil.graph.links import edge_list
-from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
+from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.validation import INTEGER
 
 
