@@ -34,9 +34,8 @@ from graphveil.methods.linear_features import (
     without_own_influence,
 )
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
-from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.tables import shrunk_rows
+from graphveil.methods.tables import log_likelihoods, shrunk_rows
 from graphveil.methods.training import ROWS_AT_ONCE, KeptRows, all_logits, train_privately
 from graphveil.privacy.levels import Node, protects_attributes
 from graphveil.privacy.mechanisms import GaussianRelease
