@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -317,3 +318,23 @@ def test_a_bucket_that_is_too_large_is_divided(tmp_path):
     assert np.array_equal(ours[1] * 1000 + ours[0], keys)
     assert {(t * 1000 + s) for s, t in repeats} == set(keys[counts > 1].tolist())
     assert len(list(Path(tmp_path / "buckets").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nodes.csv", "is a file; give the folder that it is in, {folder}"),
+        (
+            "people.csv",
+            "is a file; give the folder that it is in, {folder}, and write its name as node_table into graph",
+        ),
+        ("graph.npz", "is a file, and tables that are read in parts (--memory) are in a folder"),
+    ],
+)
+def test_a_file_in_place_of_the_folder(tmp_path, name, why):
+    folder = written(tmp_path / "graph", *tables(), "csv")
+    path = folder / name
+    if not path.exists():
+        path.touch()
+    with pytest.raises(InvalidInput, match=re.escape(f"path = {str(path)!r}: {why.format(folder=folder)}")):
+        divided(path, tmp_path / "parts")

@@ -538,3 +538,30 @@ def test_one_word_does_not_make_text_of_true_and_false(tmp_path):
 def test_a_column_has_one_role(options, message):
     with pytest.raises(InvalidInput, match=message):
         TableOptions(**options).resolved()
+
+
+@pytest.mark.parametrize("table", ["nodes", "edges"])
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("sep=;", "'sep=;'"),
+        ('"SEP=,"', "'\"SEP=,\"'"),
+        ("sep=\t", "'sep='"),
+        ("# made by the bank, in March, in a hurry", "a comment"),
+        ("#made by the bank", "a comment"),
+    ],
+)
+def test_what_stands_before_the_header_is_named(tmp_path: Path, table: str, line: str, what: str) -> None:
+    path = folder(tmp_path / "g")
+    file = path / f"{table}.csv"
+    file.write_text(f"\ufeff{line}\n{file.read_text()}", encoding="utf-8")
+    why = f"path = '{file}': cannot be read as CSV: its first line is {what}; remove it: the header comes first"
+    with pytest.raises(InvalidInput) as refused:
+        read_graph(path)
+    assert str(refused.value) == why
+
+
+def test_a_name_of_a_column_may_begin_with_a_number_sign(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text('#id,label\n1,"a, b"\n2,c\n')
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    assert read_graph(tmp_path, id_column="#id", seed=None).class_names == ("a, b", "c")

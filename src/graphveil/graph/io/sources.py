@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
+from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 # What to do if no table has the usual name.
@@ -23,6 +24,8 @@ _NO_TABLE = {
     "nodes": "; name the table of nodes itself, or as node_table in graph.json",
     "edges": "; name the table of edges: edge_table (--edges)",
 }
+# What may separate cells of a CSV file.
+_MARKS = ",;\t"
 # Of a header, as many bytes are looked at.
 _LONGEST_HEADER = 2**24
 # Types of columns of times, in the order in which they are tried on text.
@@ -170,15 +173,26 @@ def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
     """What separates the cells of a CSV file: a comma, or, where its header has none, a semicolon or a tab.
 
     The header alone decides, which is no private value.
+
+    Raises:
+        ValueError: What is in its place is no header.
     """
     first = file.readline(_LONGEST_HEADER)
+    second = file.readline(_LONGEST_HEADER)
     file.seek(0)
     try:
-        header = first.decode()
+        header = first.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("its header is not text in UTF-8; save the table in this encoding") from None
     bare = re.sub('"[^"]*"', "", header)
-    return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in ",;\t" if mark in bare), ","))
+    if re.fullmatch(r'"?sep=.?"?\s*', header, re.IGNORECASE):
+        raise ValueError(f"its first line is {header.strip()!r}; remove it: the header comes first")
+    below = re.sub('"[^"]*"', "", second.decode("utf-8", "replace"))
+    mark = next((mark for mark in _MARKS if mark in below), "")
+    # A name of a column may begin with # too, but then the header has as many cells as the next line.
+    if bare.lstrip().startswith("#") and mark and '"' not in below and bare.count(mark) != below.count(mark):
+        raise ValueError("its first line is a comment; remove it: the header comes first")
+    return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in _MARKS if mark in bare), ","))
 
 
 def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
@@ -223,7 +237,7 @@ def read_integers(path: Path, columns: Sequence[str]) -> pa.Table | None:
         The columns as int64. None: some cell is no integer, or is not spelled as usual ("007", " 7", "7.0"), or the
         file has something else that may matter; `read_whole` reads what is there.
     """
-    with path.open("rb") as file:
+    with decoding(path, FORMATS["csv"]), path.open("rb") as file:
         form = csv_form(file)
         header = file.readline(_LONGEST_HEADER)
         if not file.read(1).isdigit():
