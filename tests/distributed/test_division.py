@@ -320,6 +320,24 @@ def test_a_bucket_that_is_too_large_is_divided(tmp_path):
     assert len(list(Path(tmp_path / "buckets").iterdir())) == 2
 
 
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_labels_that_are_floats_are_the_integers_that_they_are(tmp_path, ending):
+    nodes, edges = tables()
+    labels = np.where(np.arange(NODES) % 5 == 0, np.nan, np.arange(NODES) % 3)
+    written_so = pa.array(labels, from_pandas=True)
+    if ending == "csv":
+        written_so = pa.array([None if np.isnan(label) else f"{label:.1f}" for label in labels])
+    nodes = nodes.set_column(nodes.column_names.index("label"), "label", written_so)
+    for name, declared in (("found", {}), ("declared", {"classes": [0, 1, 2]})):
+        folder = written(tmp_path / name, nodes, edges, ending, **declared)
+        graph = gv.read_graph(folder)
+        write_parts(graph, tmp_path / f"{name} expected", 3)
+        counts = divided(folder, tmp_path / f"{name} parts")
+        assert content(tmp_path / f"{name} parts") == content(tmp_path / f"{name} expected")
+        assert str(counts) == str(graph.counts)
+        assert counts.labels_as is not None
+
+
 @pytest.mark.parametrize(
     ("name", "why"),
     [

@@ -387,6 +387,7 @@ class Division:
             split=origin,
             public=columns.public(self._options),
             undeclared=columns.undeclared.facts(),
+            labels_as=columns.labels_as,
             unused=(*columns.unused, *unused),
         )
 

@@ -253,4 +253,5 @@ def _report(graph: Graph, content: FileContent, source: str, split: str) -> Read
         undeclared=graph.undeclared.facts(),
         unused=content.unused,
         links=in_words(graph, merged=content.merge_duplicates),
+        labels_as=content.labels_as,
     )

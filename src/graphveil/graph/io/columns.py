@@ -6,7 +6,7 @@ Errors name the file, the row and the column.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -122,7 +122,7 @@ class Table:
         if pa.types.is_null(values.type) and len(values) == 0:
             return values.cast(pa.large_string())
         if values.null_count:
-            raise self.cell_error(column, _first_null(values), "an id is missing")
+            raise self.cell_error(column, int(np.argmax(pc.is_null(values))), "an id is missing")
         if pa.types.is_integer(values.type):
             with decoding(self.path, "ids"):
                 return values.cast(pa.int64())
@@ -147,7 +147,10 @@ class Table:
         return position
 
     def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
-        """Class numbers, -1 for an empty cell, and the classes: the declared ones, or those in the column, sorted."""
+        """Class numbers, -1 for an empty cell, and the classes: the declared ones, or those in the column, sorted.
+
+        Floats that are whole are the integers that they are: pandas writes labels so where some are missing.
+        """
         if classes is None:
             self._check_one_kind(column, "leave it empty if there is no label, or declare all classes")
         codes, values = self._encode(column)
@@ -159,15 +162,21 @@ class Table:
                 why = f"distinct labels of {labelled} nodes, as amounts or names have; name another label_column"
                 raise self.error(f"column {column!r}", len(values), f"{why}, or declare all classes (--classes)")
             self._check_class_names(column, codes, values)
-            classes = sorted(values)
+            classes = sorted({int(value) for value in values} if all(map(_is_whole, values)) else values)
         number = {str(value): i for i, value in enumerate(classes)}
         gaps = {str(value): -1 for value in values if str(value).strip().lower() in ("", *GAP_WORDS)}
         number = {**gaps, **number}
-        numbers = np.array([number.get(str(value), -2) for value in values] + [-1], dtype=np.int64)
+        spelled = [_spelled(value, number) for value in values]
+        numbers = np.array([number.get(name, -2) for name in spelled] + [-1], dtype=np.int64)
         y = numbers[codes]  # code -1, an empty cell, picks the -1 at the end
         if (y == -2).any():
             raise self.cell_error(column, int(np.argmax(y == -2)), "is not one of the declared classes")
         return y, list(classes)
+
+    def whole_floats(self, column: str, classes: Sequence[Any]) -> bool:
+        """Whether some labels are floats that are read as the integers that they are."""
+        names = set(map(str, classes))
+        return any(_spelled(value, names) != str(value) for value in self._encode(column)[1])
 
     def _check_class_names(self, column: str, codes: np.ndarray, values: Sequence[Any]) -> None:
         """Refuse labels that a reader would not take for classes."""
@@ -197,7 +206,7 @@ class Table:
         """A column of numbers in float64, each a finite float32 number; NaN where one is missing, if `gaps` may be."""
         self.check_kind(column, "numeric")
         values = self.array(column)
-        x = _as_floats(values)
+        x = np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         given = pc.is_valid(values).to_numpy(zero_copy_only=False) & ~np.isnan(x)
         if not gaps and not given.all():
             raise self.cell_error(column, int(np.argmin(given)), "a feature value is missing")
@@ -373,11 +382,11 @@ class NodeIds:
         return positions
 
 
-def _as_floats(values: pa.Array) -> np.ndarray:
-    if pa.types.is_null(values.type):
-        return np.full(len(values), np.nan)
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and abs(value) < 2**53 and value.is_integer()
 
 
-def _first_null(values: pa.Array) -> int:
-    return int(np.argmax(pc.is_null(values).to_numpy(zero_copy_only=False)))
+def _spelled(value: Any, names: Collection[str]) -> str:
+    """A label as text; a float that is whole as an integer, if that is one of the names and the float is not."""
+    name = str(value)
+    return str(int(value)) if name not in names and _is_whole(value) and str(int(value)) in names else name

@@ -42,6 +42,8 @@ from graphveil.graph.splits import split_names, time_split
 from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.validation import INTEGER
 
+_WHOLE = "numbers such as 1.0 are read as the integers that they are"
+
 
 def read_tables(
     folder: Path,
@@ -96,6 +98,7 @@ class NodeColumns:
     Args:
         label, split: Columns; None if there is none.
         classes: All classes in order; None if there is no label.
+        labels_as: How labels are read, if they are not taken as they stand.
         features: The feature columns.
         undeclared: What was read from the data.
         unused: Columns that are not read.
@@ -104,6 +107,7 @@ class NodeColumns:
     label: str | None
     split: str | None
     classes: tuple[Any, ...] | None
+    labels_as: str | None
     features: tuple[FeatureColumn, ...]
     undeclared: Undeclared
     unused: tuple[str, ...]
@@ -125,7 +129,9 @@ class NodeColumns:
             times=options.time_column or undeclared.times,
         )
         used = {*others, *(column.name for column in columns)}
-        return cls(label, split, classes, columns, undeclared, _not_read(nodes.path, nodes.table.column_names, used))
+        whole = label is not None and nodes.whole_floats(label, classes or ())
+        unused = _not_read(nodes.path, nodes.table.column_names, used)
+        return cls(label, split, classes, _WHOLE if whole else None, columns, undeclared, unused)
 
     @property
     def class_names(self) -> list[Any] | None:
@@ -176,6 +182,7 @@ def _content(nodes: Table, ids: NodeIds, edges: FileContent, declared: Declared)
         },
         columns=columns.features,
         split=columns.sets(options),
+        labels_as=columns.labels_as,
         declared_directed=declared.directed,
         drop_self_loops=bool(options.drop_self_loops),
         merge_duplicates=bool(options.merge_duplicates),
