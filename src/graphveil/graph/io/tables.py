@@ -293,15 +293,14 @@ def _node_ids(nodes: Table, column: str) -> NodeIds:
 def _check_edges(
     edges: Table, edge_index: np.ndarray, column: str, n: int, relation: np.ndarray | None, repairs: Repairs
 ) -> None:
-    if not repairs.drop_self_loops:
-        loops = edge_index[0] == edge_index[1]
-        if loops.any():
-            raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
+    loops = edge_index[0] == edge_index[1]
+    if loops.any() and not repairs.drop_self_loops:
+        raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
     if not repairs.merge_duplicates:
         key = edge_index[0].astype(np.int64) * n + edge_index[1]
         if relation is not None:
             key = key * (int(relation.max(initial=0)) + 1) + relation
-        _check_duplicates(edges, key, column)
+        _check_duplicates(edges, np.where(loops, -1 - np.arange(len(key)), key), column)
 
 
 def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:
