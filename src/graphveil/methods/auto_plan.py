@@ -51,7 +51,7 @@ def _statistics_first(
     more = own_training("more features", "features", level, facts, settings)
     beside = _linear("balanced features", level, facts, settings)
     shares = {
-        **_first_shares(defaults.STATISTICS_SHARE),
+        **_first_shares(defaults.STATISTICS_SHARE, facts),
         "balanced features": defaults.BALANCED_FEATURES,
         "balanced release": defaults.BALANCED_RELEASE,
         "balanced head": defaults.HEAD_SHARE,
@@ -81,7 +81,7 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     _, *tables = with_tables.shared
     more = own_training("more features", "features", level, facts, settings)
     beside = _linear("balanced features", level, facts, settings)
-    shares = {**_first_shares(defaults.CO_LINKS_SHARE), **defaults.DIRECTED_SHARES}
+    shares = {**_first_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
         shared=_first(moved, proof, EXPECTATIONS - 1, level, facts, settings),
@@ -107,12 +107,12 @@ def _first(
     return statistics, *(_linear(name, level, facts, settings) for name in FIRST_FEATURES), expectation
 
 
-def _first_shares(statistics: float) -> dict[str, float]:
+def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
     """Their shares, and that of more features, which get the rest."""
     shares = {
         "statistics": statistics,
         **dict.fromkeys(FIRST_FEATURES, defaults.FIRST_FEATURES_SHARE),
-        "expectation": defaults.EXPECTATION_SHARE,
+        "expectation": defaults.expectation_share(facts.train_nodes),
     }
     return {**shares, "more features": 1 - sum(shares.values())}
 

@@ -37,7 +37,11 @@ OWN_INFLUENCE = 0.4
 # The default's parts of mu^2: link statistics, two first trainings of features, expected accuracies; then what the
 # three branches do with the rest. The epsilon of label responses is a part of the whole, with the largest value below.
 # Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Physics, BU10, Wisconsin87 and cSBM graphs (docs/results/default).
-STATISTICS_SHARE, FIRST_FEATURES_SHARE, EXPECTATION_SHARE = 0.016, 0.05, 0.03
+STATISTICS_SHARE, FIRST_FEATURES_SHARE = 0.016, 0.05
+# Expected accuracies get more where few nodes train (`expectation_share`): the least and the largest part, and the
+# number of training nodes from which on the least is enough. On the tutorial's graph (450 training nodes, epsilon 8)
+# the least part has noise of 2 points.
+EXPECTATION_SHARES, MANY_JUDGES = (0.03, 0.12), 1500
 BALANCED_RESPONSES, BALANCED_FEATURES, BALANCED_RELEASE = 0.35, 0.28, 0.51
 GRAPH_RESPONSES, GRAPH_RELEASE = 0.45, 0.79
 HEAD_SHARE = 0.06
@@ -55,7 +59,7 @@ LARGEST_SCORE, DIRECTION_LENGTH = 20.0, 4.0
 # features no further must be ahead of the balanced one; how many standard deviations of a difference its noise may
 # have made. The last is in points of balanced accuracy, which decides where accuracies are as close as the first. On
 # ACM, CiteSeer, DBLP, Twitch and a cSBM graph, where all branches were run, 1 to 2 deviations come to the least regret.
-WORTH_IT_POINTS, AHEAD_POINTS, DOUBT, ALIKE_POINTS = 0.5, 1.25, 1.5, 1.0
+WORTH_IT_POINTS, AHEAD_POINTS, DOUBT, ALIKE_POINTS = 0.5, 1.25, 1.0, 1.0
 # The least x at which accuracies are taken to grow as 1 - exp(-x): below it noise would be taken for fast growth.
 LEAST_GROWTH = 0.5
 # How much the neighbours of one node resemble each other (the concentration of a Dirichlet distribution): with it,
@@ -129,6 +133,12 @@ def steps_for(epsilon: float | None) -> int:
     if epsilon is None:
         return LEAST_STEPS
     return round(min(float(MOST_STEPS), max(float(LEAST_STEPS), STEPS_AT_EPSILON_1 / math.sqrt(epsilon))))
+
+
+def expectation_share(train_nodes: int) -> float:
+    """The part of mu^2 for expected accuracies: their noise is that of a count, over the number of nodes."""
+    least, most = EXPECTATION_SHARES
+    return min(most, least * max(1.0, MANY_JUDGES / max(1, train_nodes)))
 
 
 def private_rate(train_nodes: int) -> float:
