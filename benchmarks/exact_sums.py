@@ -14,10 +14,9 @@ from torch.nn import functional
 
 from benchmarks.result import Result, Section
 from graphveil.execution.draws import add_gaussian_
-from graphveil.execution.exact import EXACT
+from graphveil.execution.exact import EXACT, Linear, linear, selu
 from graphveil.execution.gradients import ClippedSums, ExactGradients
-from graphveil.execution.rowwise import Linear, selu
-from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows, linear, transpose_of
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows, transpose_of
 from graphveil.noise import NoiseSource
 
 _WIDTH, _CLASSES = 64, 8

@@ -15,7 +15,7 @@ import graphveil as gv
 from graphveil.artifact import loading
 from graphveil.artifact.contents import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers, Probabilities, read_new_nodes
-from graphveil.graph.report import FeatureColumn
+from graphveil.graph.summary import FeatureColumn
 from graphveil.methods import new_nodes
 from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import epsilon_with

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -317,3 +318,41 @@ def test_a_bucket_that_is_too_large_is_divided(tmp_path):
     assert np.array_equal(ours[1] * 1000 + ours[0], keys)
     assert {(t * 1000 + s) for s, t in repeats} == set(keys[counts > 1].tolist())
     assert len(list(Path(tmp_path / "buckets").iterdir())) == 2
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_labels_that_are_floats_are_the_integers_that_they_are(tmp_path, ending):
+    nodes, edges = tables()
+    labels = np.where(np.arange(NODES) % 5 == 0, np.nan, np.arange(NODES) % 3)
+    written_so = pa.array(labels, from_pandas=True)
+    if ending == "csv":
+        written_so = pa.array([None if np.isnan(label) else f"{label:.1f}" for label in labels])
+    nodes = nodes.set_column(nodes.column_names.index("label"), "label", written_so)
+    for name, declared in (("found", {}), ("declared", {"classes": [0, 1, 2]})):
+        folder = written(tmp_path / name, nodes, edges, ending, **declared)
+        graph = gv.read_graph(folder)
+        write_parts(graph, tmp_path / f"{name} expected", 3)
+        counts = divided(folder, tmp_path / f"{name} parts")
+        assert content(tmp_path / f"{name} parts") == content(tmp_path / f"{name} expected")
+        assert str(counts) == str(graph.counts)
+        assert counts.labels_as is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("nodes.csv", "is a file; give the folder that it is in, {folder}"),
+        (
+            "people.csv",
+            "is a file; give the folder that it is in, {folder}, and write its name as node_table into graph",
+        ),
+        ("graph.npz", "is a file, and tables that are read in parts (--memory) are in a folder"),
+    ],
+)
+def test_a_file_in_place_of_the_folder(tmp_path, name, why):
+    folder = written(tmp_path / "graph", *tables(), "csv")
+    path = folder / name
+    if not path.exists():
+        path.touch()
+    with pytest.raises(InvalidInput, match=re.escape(f"path = {str(path)!r}: {why.format(folder=folder)}")):
+        divided(path, tmp_path / "parts")

@@ -26,7 +26,7 @@ from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.parts import read_part
 from graphveil.errors import InvalidInput
 from graphveil.graph import write_graph
-from graphveil.graph.report import Undeclared
+from graphveil.graph.summary import Undeclared
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan

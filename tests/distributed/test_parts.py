@@ -16,7 +16,7 @@ from graphveil.distributed.part_files import write_parts
 from graphveil.distributed.parts import read_part
 from graphveil.distributed.shard import Layout
 from graphveil.errors import InvalidInput
-from graphveil.graph.report import Undeclared
+from graphveil.graph.summary import Undeclared
 from support.distributed_fits import directed, graph
 from support.jobs import together
 

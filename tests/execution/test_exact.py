@@ -14,9 +14,8 @@ from torch.nn.functional import cross_entropy
 from torch.nn.functional import selu as plain_selu
 
 from graphveil.execution import sparse_rows, sums
-from graphveil.execution.exact import EXACT
+from graphveil.execution.exact import EXACT, Linear, product, selu
 from graphveil.execution.gradients import ClippedSums
-from graphveil.execution.rowwise import Linear, product, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.execution.sums import Factor
 from graphveil.privacy.lattice import GradientLattice, noise_step, table_step

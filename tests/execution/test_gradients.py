@@ -19,9 +19,8 @@ from torch.nn.functional import selu as plain_selu
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import sums
-from graphveil.execution.exact import column_totals, rounded_weights
+from graphveil.execution.exact import Linear, column_totals, rounded_weights, selu
 from graphveil.execution.gradients import ClippedSums, ExactGradients
-from graphveil.execution.rowwise import Linear, selu
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.graph import csbm
 from graphveil.methods import DPDGC, training

@@ -23,8 +23,8 @@ from graphveil.methods.expectation import (
     simulated_counts,
 )
 from graphveil.methods.link_statistics import LinkStatistics
-from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import make_plan
+from graphveil.methods.tables import log_likelihoods
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.sensitivity import own_row_counts
 

@@ -15,7 +15,8 @@ from graphveil.auditing.verify import check_certificate, verify
 from graphveil.execution import Ledger
 from graphveil.graph import cap_degree as cut
 from graphveil.graph import csbm
-from graphveil.methods.search import choice_plan, held_out_counts
+from graphveil.methods.search import held_out_counts
+from graphveil.methods.spending import choice_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.plan import plan_from_dict, plan_to_dict

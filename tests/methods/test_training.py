@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from graphveil.execution.exact import Linear
 from graphveil.execution.ledger import Stages
-from graphveil.execution.rowwise import Linear
 from graphveil.methods.training import Target, train_freely
 
 

@@ -20,6 +20,7 @@ from graphveil.storage.files import (
     lock_at_once,
     locked,
     locked_whole,
+    put_in_place,
     read_journal,
     replace_file,
     write_folder,
@@ -247,3 +248,23 @@ def test_a_file_that_is_replaced_as_a_whole_is_locked_in_its_latest_version(tmp_
     assert sorted(seen) == [b"two", b"two+", b"two++", b"two+++"]
     with pytest.raises(Unwritable), locked_whole(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("folder", [False, True])
+def test_what_is_finished_is_forced_to_disk_before_and_after_the_move(tmp_path, monkeypatch, folder):
+    finished, place = tmp_path / "unfinished" / "a", tmp_path / "out" / "a"
+    (finished if folder else finished.parent).mkdir(parents=True)
+    place.parent.mkdir()
+    content = finished / "one" if folder else finished
+    content.write_text("1")
+    forced, force = [], files._force
+
+    def seen(path):
+        forced.append((path, place.exists()))
+        force(path)
+
+    monkeypatch.setattr(files, "_force", seen)
+    put_in_place(finished, place)
+    assert forced == [(finished, False), (place.parent, True)]
+    assert not finished.exists()
+    assert (place / "one" if folder else place).read_text() == "1"

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphveil.artifact.contents import JOURNAL, read_manifest, write_manifest
 from graphveil.errors import InvalidInput
-from graphveil.graph.report import FeatureColumn
+from graphveil.graph.summary import FeatureColumn
 from graphveil.methods.naming import Naming, column_names
 from graphveil.methods.new_nodes import Answer, Answers
 from graphveil.privacy.plan import PublicFacts

@@ -17,8 +17,8 @@ from graphveil.auditing.report import Finding
 from graphveil.auditing.run import audit_mechanisms
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.search import METRICS, choice_plan
-from graphveil.methods.spending import Settings, make_plan
+from graphveil.methods.search import METRICS
+from graphveil.methods.spending import Settings, choice_plan, make_plan
 from graphveil.privacy.certificate import Certificate, assumptions_of, not_protected_by
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses

@@ -44,14 +44,14 @@ from graphveil.distributed.shard import Layout
 from graphveil.distributed.unfinished import EdgeBuckets, Memory, Progress, Unfinished
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP
-from graphveil.graph.io.declared import DECLARATIONS, TableOptions
+from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import is_sparse
 from graphveil.graph.io.streams import BEGINNING, Chunk, Folder, IdRows, LongTable, Place, numbered
 from graphveil.graph.io.survey import Survey
-from graphveil.graph.io.tables import Declared, NodeColumns
-from graphveil.graph.report import ReadReport, scaled_by_fit
+from graphveil.graph.io.tables import NodeColumns
 from graphveil.graph.splits import MASKS, random_split
-from graphveil.storage.files import unwritable
+from graphveil.graph.summary import ReadReport, scaled_by_fit
+from graphveil.storage.files import put_in_place, unwritable
 
 
 def divide_tables(
@@ -165,7 +165,7 @@ class Division:
             undeclared=columns.undeclared,
             numeric_columns=scaled_by_fit(columns.features),
         ).write(fresh)
-        os.rename(fresh, out)
+        put_in_place(fresh, out)
         report = self._report(columns, count, origin)
         with suppress(OSError):
             shutil.rmtree(self._work.folder)
@@ -387,6 +387,7 @@ class Division:
             split=origin,
             public=columns.public(self._options),
             undeclared=columns.undeclared.facts(),
+            labels_as=columns.labels_as,
             unused=(*columns.unused, *unused),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
@@ -21,9 +20,9 @@ from graphveil import validate
 from graphveil.distributed.shard import Layout, check_divisible
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
-from graphveil.graph.report import Undeclared
 from graphveil.graph.splits import MASKS, SPLITS
-from graphveil.storage.files import unwritable, written_beside
+from graphveil.graph.summary import Undeclared
+from graphveil.storage.files import put_in_place, unwritable, written_beside
 
 FORMAT = "graphveil-parts/1"
 DECLARED, NAMES, NODES, EDGES = "graph.json", "names.parquet", "nodes.parquet", "edges.parquet"
@@ -121,6 +120,8 @@ class RowGroups:
 
     def __init__(self, path: Path, rows: int = 2**20) -> None:
         self._path, self._rows = path, rows
+        # Always the same name: who goes on with an ended division writes over it.
+        self._unfinished = path.with_name(f"{path.name}-unfinished")
         self._waiting: list[pa.Table] = []
         self._count = 0
         self._writer: Any = None
@@ -138,7 +139,7 @@ class RowGroups:
     def _write(self, rows: int) -> None:
         whole = pa.concat_tables(self._waiting)
         if self._writer is None:
-            self._writer = pyarrow.parquet.ParquetWriter(f"{self._path}-unfinished", whole.schema)
+            self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, whole.schema)
         self._writer.write_table(whole.slice(0, rows).combine_chunks(), row_group_size=self._rows)
         self._waiting, self._count = [whole.slice(rows)], len(whole) - rows
 
@@ -148,7 +149,7 @@ class RowGroups:
         if self._writer is not None:
             self._writer.close()
         if kind is None:
-            os.replace(f"{self._path}-unfinished", self._path)
+            put_in_place(self._unfinished, self._path)
 
 
 def part_folder(folder: Path, part: int) -> Path:

@@ -34,8 +34,8 @@ from graphveil.graph import Direction
 from graphveil.graph.fingerprint import mixed
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import check_declarations
-from graphveil.graph.report import Undeclared
 from graphveil.graph.splits import MASKS
+from graphveil.graph.summary import Undeclared
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
 

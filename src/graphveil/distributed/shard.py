@@ -18,7 +18,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph import Graph
 from graphveil.graph.fingerprint import Fingerprint, graph_sums
 from graphveil.graph.graph import Direction
-from graphveil.graph.report import ReadReport, Undeclared
+from graphveil.graph.summary import ReadReport, Undeclared
 from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_edges
 
 

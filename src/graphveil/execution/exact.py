@@ -1,16 +1,21 @@
-"""Exact sums, which do not depend on order, blocks, threads or processes.
+"""Results that do not depend on order, blocks, threads or processes: exact sums, and layers that work row by row.
 
-A floating-point sum rounds relative to its partial sums, not to its sensitivity: one changed term can move it by far
-more than the term's size (docs/theory.md, section 8.4). Here every term is a multiple of a step that follows from
-public facts, and the sum of all absolute values stays below 2^53 steps. Then no addition in float64 rounds, in any
+Training on several processes or threads divides rows and columns differently from training on one, and must give the
+same bits. A floating-point sum rounds relative to its partial sums, not to its sensitivity: one changed term can move
+it by far more than the term's size (docs/theory.md, section 8.4). Here every term is a multiple of a step that follows
+from public facts, and the sum of all absolute values stays below 2^53 steps. Then no addition in float64 rounds, in any
 order, and the bounds of `graphveil.privacy.sensitivity` hold on the machine as they do on paper.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional
 
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.execution.sums import ByRow, Factor, add_outer, column_largest, column_sums, row_lengths
@@ -22,6 +27,15 @@ INWARD = 1 - 1e-6
 _SHORTEST_ROW, _LONGEST_ROW = 2.0**-100, 2.0**120
 # More bits than this cannot be kept by adding and subtracting a shift.
 _NEAREST_BITS = 51
+# Libraries compute matrix products of different shapes by different routines, whose last bits differ: rows at odd
+# places, few rows, few columns, columns at the end of a thread's share. Products of at least so many rows and a
+# multiple of so many columns are computed alike for each row (tested); others are padded with zeros.
+_LEAST_ROWS, _COLUMNS = 16, 16
+# The constants of Klambauer et al. 2017 (arXiv:1706.02515), as torch has them.
+_SCALE, _ALPHA = 1.0507009873554805, 1.6732632423543772
+# How many numbers a vector routine takes at a time; a remainder at the end is computed by another routine, and so is
+# that of each thread. Torch gives a thread at least so many numbers.
+_AT_ONCE, _LEAST_SHARE = 32, 2**15
 
 
 class Arithmetic:
@@ -112,3 +126,92 @@ def column_totals(rows: torch.Tensor, count: int, largest: Callable[[torch.Tenso
     """
     shifts = nearest_shifts(largest(column_largest(rows)), min(_NEAREST_BITS, 53 - bits_of(count)))
     return (rows.double() + shifts).sub_(shifts).sum(0)
+
+
+def product(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """rows @ matrix."""
+    count, columns = len(rows), matrix.shape[1]
+    missing_rows, missing_columns = max(0, _LEAST_ROWS - count), -columns % _COLUMNS
+    if not missing_rows and not missing_columns:
+        return rows @ matrix
+    if missing_columns:
+        matrix = functional.pad(matrix, (0, missing_columns))
+    if missing_rows:
+        rows = functional.pad(rows, (0, 0, 0, missing_rows))
+    return (rows @ matrix)[:count, :columns].clone(memory_format=torch.contiguous_format)
+
+
+class _Product(torch.autograd.Function):
+    """`product` whose gradient for the rows is such a product too."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(rows, matrix)
+        return product(rows, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        rows, matrix = ctx.saved_tensors
+        (gradient,) = gradients
+        of_rows, of_matrix = ctx.needs_input_grad
+        return (
+            product(gradient, matrix.T) if of_rows else None,
+            rows.T @ gradient if of_matrix else None,
+        )
+
+
+def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
+    """rows @ matrix with gradients for both."""
+    result: torch.Tensor = _Product.apply(rows, matrix)
+    return result
+
+
+class Linear(nn.Linear):
+    """`torch.nn.Linear`, row by row."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return times(input, self.weight.T).add_(self.bias)  # in place: new memory costs more than the sum
+
+
+class _Selu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
+        count, columns = rows.shape
+        wide = columns + -columns % _AT_ONCE
+        long = _divisible(count, wide)
+        if (long, wide) != (count, columns):
+            padded = functional.pad(rows, (0, wide - columns, 0, long - count))
+            result = functional.selu(padded)[:count, :columns].contiguous()
+        else:
+            result = functional.selu(rows)
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        """From the result, without an exponential: for x <= 0, scale * alpha * e^x is result + scale * alpha."""
+        (result,) = ctx.saved_tensors
+        slopes: torch.Tensor = torch.ops.aten.elu_backward(gradients[0], _ALPHA, _SCALE, 1, True, result)
+        return slopes
+
+
+def selu(rows: torch.Tensor) -> torch.Tensor:
+    """`torch.nn.functional.selu`, row by row: rows are padded so that there is no remainder."""
+    result: torch.Tensor = _Selu.apply(rows)
+    return result
+
+
+def _divisible(count: int, width: int) -> int:
+    """The least number of rows from `count` on that torch's threads share without a remainder."""
+    while count % min(torch.get_num_threads(), max(1, -(-count * width // _LEAST_SHARE))):
+        count += 1
+    return count
+
+
+def linear(inputs: Rows, outputs: int) -> nn.Module:
+    """The linear layer for these inputs, sparse or dense; without any inputs it is its bias alone."""
+    if isinstance(inputs, SparseRows):
+        return inputs.layer(outputs)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Initializing zero-element tensors is a no-op", UserWarning)
+        return Linear(int(inputs.shape[1]), outputs)

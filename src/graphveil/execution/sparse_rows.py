@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,6 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
-from graphveil.execution.rowwise import Linear
 from graphveil.execution.sums import Factor, row_sums
 
 # Rows times a table, in float64, into the third argument or into a new tensor.
@@ -134,7 +133,7 @@ class CsrRows(SparseRows):
             matrix.shape[1],
         )
 
-    def _set(self, starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor | None, width: int) -> None:
+    def _set(self, starts: torch.Tensor, columns: torch.Tensor, values: torch.Tensor | None, width: int) -> Self:
         super().__init__()
         self._starts, self._columns, self._values = starts, columns, values
         self.shape = (len(starts) - 1, width)
@@ -146,6 +145,7 @@ class CsrRows(SparseRows):
             owners = torch.repeat_interleave(self._counts)
             squares = values.double().square_()
             self.squared_norms = squares.new_zeros(len(self)).index_add_(0, owners, squares)
+        return self
 
     @property
     def _counts(self) -> torch.Tensor:
@@ -163,10 +163,8 @@ class CsrRows(SparseRows):
         starts = torch.cat([counts.new_zeros(1), counts.cumsum(0, dtype=counts.dtype)])
         places = torch.arange(int(starts[-1]), dtype=counts.dtype, device=self.device)
         places += torch.repeat_interleave(first - starts[:-1], counts)
-        taken = object.__new__(CsrRows)
         values = None if self._values is None else self._values.index_select(0, places)
-        taken._set(starts, self._columns.index_select(0, places), values, self.shape[1])
-        return taken
+        return object.__new__(CsrRows)._set(starts, self._columns.index_select(0, places), values, self.shape[1])
 
     def times(self, weight: torch.Tensor) -> torch.Tensor:
         return self.times_of_rows(weight, 0, len(self))
@@ -195,9 +193,7 @@ class CsrRows(SparseRows):
         assert self._values is not None
         each, stays = (torch.repeat_interleave(of_row, self._counts) for of_row in (steps.float(), kept))
         values = torch.where(stays, (self._values / each).trunc_().mul_(each), 0.0)
-        rounded = object.__new__(CsrRows)
-        rounded._set(self._starts, self._columns, values, self.shape[1])
-        return rounded
+        return object.__new__(CsrRows)._set(self._starts, self._columns, values, self.shape[1])
 
     def column_largest(self) -> torch.Tensor:
         zeros = torch.zeros(self.shape[1], device=self.device)
@@ -206,10 +202,8 @@ class CsrRows(SparseRows):
     def rounded_to_nearest(self, shifts: torch.Tensor) -> CsrRows:
         each = shifts.index_select(0, self._columns)
         values = (self._entries().double() + each).sub_(each).float()
-        rounded = object.__new__(CsrRows)
-        unchanged = self._values is None and bool((values == 1).all())
-        rounded._set(self._starts, self._columns, None if unchanged else values, self.shape[1])
-        return rounded
+        kept = None if self._values is None and bool((values == 1).all()) else values
+        return object.__new__(CsrRows)._set(self._starts, self._columns, kept, self.shape[1])
 
     def _entries(self) -> torch.Tensor:
         return torch.ones(len(self._columns), device=self.device) if self._values is None else self._values
@@ -392,33 +386,8 @@ class SparseLinear(nn.Module):
 Rows = torch.Tensor | SparseRows
 
 
-class KeptRows:
-    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self._kept = WeakIdKeyDictionary()
-
-    def __call__(self, index: torch.Tensor | None) -> Rows:
-        if index is None or isinstance(self._rows, SparseRows):  # they have a cache of their own
-            return self._rows if index is None else self._rows[index]
-        if index not in self._kept:
-            self._kept[index] = self._rows[index]
-        kept: torch.Tensor = self._kept[index]
-        return kept
-
-
 def dense(rows: Rows) -> torch.Tensor:
     """The same rows as an ordinary tensor."""
     if isinstance(rows, SparseRows):
         return torch.from_numpy(rows.matrix.toarray()).to(rows.device)
     return rows
-
-
-def linear(inputs: Rows, outputs: int) -> nn.Module:
-    """The linear layer for these inputs, sparse or dense; without any inputs it is its bias alone."""
-    if isinstance(inputs, SparseRows):
-        return inputs.layer(outputs)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Initializing zero-element tensors is a no-op", UserWarning)
-        return Linear(int(inputs.shape[1]), outputs)

@@ -6,7 +6,7 @@ import pickle
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,8 +14,8 @@ import torch
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import edge_list
-from graphveil.graph.report import FeatureColumn, FileContent
 from graphveil.graph.splits import MASKS, SPLITS, column_of_mask, split_names
+from graphveil.graph.summary import FeatureColumn, FileContent
 from graphveil.storage.decoding import decoding, inside
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _OF_EDGES = (*_WEIGHTS, "edge_type")
 
 
 class Conversions:
-    """The ways from and to other libraries, as methods of `Graph`."""
+    """The ways from other libraries, as methods of `Graph`."""
 
     from_edge_index: ClassVar[Callable[..., Graph]]
 
@@ -110,14 +110,6 @@ class Conversions:
         there = {name for *_, data in graph.edges(data=True) for name in data}
         _warn_of_unread([f"attribute {name!r} of edges" for name in {weight, relation}.difference(chosen) & there])
         return cls.from_edge_index(**(fields | options))
-
-    def to_pyg(self) -> Any:
-        """A PyG `Data`; masks are there if the graph has a split."""
-        return to_pyg(cast("Graph", self))
-
-    def to_networkx(self) -> Any:
-        """A NetworkX `Graph` or `DiGraph` with the attributes `x`, `y` and `split`; nodes are named by `node_ids`."""
-        return to_networkx(cast("Graph", self))
 
 
 def fields_from_pyg(data: Any, split: int, *, weights: bool = False, relations: Any = None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the rest of the library reads of a graph, and a salted digest of it: whether two graphs are the same.
+"""A salted digest of what a fit reads of a graph: whether two graphs are the same.
 
 It is made of sums over links and nodes, so that several processes with a part of the graph each make the same one.
 """
@@ -9,74 +9,16 @@ import hashlib
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.links import Relations
-from graphveil.graph.report import ReadReport, Undeclared
+from graphveil.graph import GraphView
 
 # Links, or numbers of features, that are hashed at a time.
 _AT_ONCE = 2**20
-
-
-class GraphView(Protocol):
-    """What a fit reads of a graph besides its edges: a `Graph` has it, and so has one process's part of a graph.
-
-    Links are there to tell one graph from another. Numbers of nodes and classes are those of the whole graph; features,
-    labels and masks may be those of a part.
-    """
-
-    @property
-    def indptr(self) -> np.ndarray: ...
-
-    @property
-    def indices(self) -> np.ndarray: ...
-
-    @property
-    def weights(self) -> np.ndarray | None: ...
-
-    @property
-    def relations(self) -> Relations | None: ...
-
-    @property
-    def features(self) -> torch.Tensor | sp.csr_array: ...
-
-    @property
-    def labels(self) -> torch.Tensor: ...
-
-    @property
-    def train_mask(self) -> torch.Tensor: ...
-
-    @property
-    def val_mask(self) -> torch.Tensor: ...
-
-    @property
-    def num_nodes(self) -> int: ...
-
-    @property
-    def num_features(self) -> int: ...
-
-    @property
-    def num_classes(self) -> int: ...
-
-    @property
-    def node_ids(self) -> np.ndarray | None: ...
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None: ...
-
-    @property
-    def undeclared(self) -> Undeclared: ...
-
-    @property
-    def counts(self) -> ReadReport | None: ...
-
-    @property
-    def numeric_columns(self) -> tuple[tuple[int, int], ...]: ...
 
 
 @dataclass(frozen=True)

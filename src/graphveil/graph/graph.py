@@ -14,18 +14,17 @@ import torch
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.graph import adjacency, links, validation
+from graphveil.graph import adjacency, convert, links, validation
 from graphveil.graph.adjacency import Repairs
-from graphveil.graph.convert import Conversions
 from graphveil.graph.links import Relations
-from graphveil.graph.report import ReadReport, Undeclared
 from graphveil.graph.splits import MASKS, PAPER_FRACTIONS, random_split
+from graphveil.graph.summary import ReadReport, Undeclared
 
 Direction = Literal["out", "in"]
 
 
 @dataclass(frozen=True, eq=False, repr=False, init=False)
-class Graph(Conversions):
+class Graph(convert.Conversions):
     """A graph with features, labels and a split.
 
     Construction checks everything once: entries are 0 or 1 with an empty diagonal and no duplicates, features are
@@ -118,6 +117,7 @@ class Graph(Conversions):
         declared = num_classes is not None if undeclared is None else undeclared.classes is None
         y, num_classes = validation.labels(labels, n, num_classes)
         train, val, test = validation.masks(train_mask, val_mask, test_mask, y)
+        found = dataclasses.replace(undeclared or Undeclared(), classes=None if declared else num_classes or None)
         x = validation.features(features, n)
         checked = {
             **linked,
@@ -131,9 +131,7 @@ class Graph(Conversions):
             "name": str(name),
             "node_ids": validation.node_ids(node_ids, n),
             "class_names": validation.class_names(class_names, num_classes),
-            "undeclared": dataclasses.replace(
-                undeclared or Undeclared(), classes=None if declared else num_classes or None
-            ),
+            "undeclared": found,
             "counts": counts,
             "numeric_columns": validation.numeric_columns(numeric_columns, int(x.shape[1])),
         }
@@ -170,7 +168,9 @@ class Graph(Conversions):
         Returns:
             Ones or weights in float32, with sorted rows. It is kept: do not modify it.
         """
-        transposed = self._is_transposed(direction)
+        if direction not in ("out", "in"):
+            raise InvalidInput("direction", direction, "must be 'out' or 'in'")
+        transposed = self.directed and direction == "in"
         if by_relation and self.relations is not None:
             return self.relations.transposed().stacked if transposed else self.relations.stacked
         return self._reads_in if transposed else self._reads_out
@@ -345,6 +345,14 @@ class Graph(Conversions):
         """The stored entries, ones at [source, target]; a copy."""
         return self._reads_out.copy()
 
+    def to_pyg(self) -> Any:
+        """A PyG `Data`; masks are there if the graph has a split."""
+        return convert.to_pyg(self)
+
+    def to_networkx(self) -> Any:
+        """A NetworkX `Graph` or `DiGraph` with the attributes `x`, `y` and `split`; nodes are named by `node_ids`."""
+        return convert.to_networkx(self)
+
     def __repr__(self) -> str:
         split = "/".join(f"{int(mask.sum()):,}" for mask in (self.train_mask, self.val_mask, self.test_mask))
         said = "" if self.max_weight is None else f"weights up to {self.max_weight:g}, "
@@ -381,18 +389,11 @@ class Graph(Conversions):
         """
         return self._altered(indptr=indptr, indices=indices)
 
-    def _is_transposed(self, direction: str) -> bool:
-        if direction not in ("out", "in"):
-            raise InvalidInput("direction", direction, "must be 'out' or 'in'")
-        return self.directed and direction == "in"
-
     @cached_property
     def _reads_out(self) -> sp.csr_array:
         return adjacency.as_scipy(self.indptr, self.indices, self.weights)
 
     @cached_property
     def _reads_in(self) -> sp.csr_array:
-        transposed = self._reads_out.T.tocsr()
-        return adjacency.as_scipy(
-            transposed.indptr, transposed.indices, None if self.weights is None else transposed.data
-        )
+        A = self._reads_out.T.tocsr()
+        return adjacency.as_scipy(A.indptr, A.indices, None if self.weights is None else A.data)

@@ -17,14 +17,15 @@ from torch import nn
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.draws import randomized_edges
-from graphveil.execution.rowwise import Linear, selu
-from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows, dense, linear
+from graphveil.execution.exact import Linear, linear, selu
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense
 from graphveil.graph.graph import Direction
 from graphveil.methods import baseline_plans
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Dropout, Perceptron, normalize_rows
 from graphveil.methods.spending import Spend
+from graphveil.methods.training import KeptRows
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan

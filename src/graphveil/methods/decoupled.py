@@ -11,7 +11,7 @@ import torch
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import rounded_weights
-from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
+from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods import defaults, dpdgc_plan
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
@@ -28,7 +28,7 @@ from graphveil.methods.networks import (
 )
 from graphveil.methods.spending import Settings
 from graphveil.methods.tables import Tables, class_width, in_noises, noise_of, own_width, readable, widths
-from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
+from graphveil.methods.training import KeptRows, Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan

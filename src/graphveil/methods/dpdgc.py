@@ -12,9 +12,9 @@ from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
+from graphveil.execution.exact import Linear
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.rowwise import Linear
-from graphveil.execution.sparse_rows import KeptRows, Rows
+from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
@@ -34,10 +34,9 @@ from graphveil.methods.linear_features import (
     without_own_influence,
 )
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
-from graphveil.methods.neighbor_likelihood import log_likelihoods
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.tables import shrunk_rows
-from graphveil.methods.training import ROWS_AT_ONCE, all_logits, train_privately
+from graphveil.methods.tables import log_likelihoods, shrunk_rows
+from graphveil.methods.training import ROWS_AT_ONCE, KeptRows, all_logits, train_privately
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 

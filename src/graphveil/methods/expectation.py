@@ -18,8 +18,7 @@ from scipy.special import gammaincinv, ndtri, pdtrik
 from graphveil.accounting import RandomizedResponse
 from graphveil.methods import defaults
 from graphveil.methods.link_statistics import LinkStatistics
-from graphveil.methods.neighbor_likelihood import log_likelihoods
-from graphveil.methods.tables import row_norms
+from graphveil.methods.tables import log_likelihoods, row_norms
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
 from graphveil.privacy.plan import Branch, Plan

@@ -13,8 +13,8 @@ from torch import nn
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.rowwise import Linear, selu
-from graphveil.execution.sparse_rows import KeptRows, Rows, SparseRows
+from graphveil.execution.exact import Linear, selu
+from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.graph.graph import Direction
 from graphveil.methods import baseline_plans, defaults
 from graphveil.methods.estimator import NodeClassifier
@@ -22,6 +22,7 @@ from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Dropout, HopsHead, Perceptron, normalize_rows
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import noise_of, shrunk_rows
+from graphveil.methods.training import KeptRows
 from graphveil.privacy.mechanisms import Role
 from graphveil.privacy.plan import Plan
 

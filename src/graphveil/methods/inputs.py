@@ -11,15 +11,14 @@ import torch
 from torch.nn import functional
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.exact import Arithmetic, column_totals
-from graphveil.execution.rowwise import product
-from graphveil.execution.sparse_rows import CsrRows, KeptRows, Rows, SparseRows, dense
+from graphveil.execution.exact import Arithmetic, column_totals, product
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseRows, dense
 from graphveil.graph import GraphView
 from graphveil.graph.links import total
 from graphveil.methods import defaults
 from graphveil.methods.networks import log_probabilities, normalize_rows
 from graphveil.methods.scales import with_scales
-from graphveil.methods.training import Target
+from graphveil.methods.training import KeptRows, Target
 
 # Dense rows of a smaller norm are scaled in two steps.
 _TINY = 2.0**-100

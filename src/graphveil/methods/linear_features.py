@@ -15,9 +15,9 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import Arithmetic
+from graphveil.execution.exact import Arithmetic, linear
 from graphveil.execution.ledger import planned_training
-from graphveil.execution.sparse_rows import Rows, SparseRows, dense, linear
+from graphveil.execution.sparse_rows import Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Perceptron

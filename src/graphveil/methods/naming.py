@@ -15,7 +15,7 @@ import numpy as np
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import GraphView
-from graphveil.graph.report import FeatureColumn
+from graphveil.graph.summary import FeatureColumn
 from graphveil.graph.validation import spells_integer, why_no_id
 from graphveil.privacy.facts import PublicFacts
 from graphveil.storage.decoding import check_declared

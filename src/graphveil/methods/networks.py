@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from graphveil.errors import InvalidInput
-from graphveil.execution.rowwise import Linear, selu, times
-from graphveil.execution.sparse_rows import Rows, SparseRows, linear
+from graphveil.execution.exact import Linear, linear, selu, times
+from graphveil.execution.sparse_rows import Rows, SparseRows
 
 
 class Dropout(nn.Module):

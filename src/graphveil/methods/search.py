@@ -20,15 +20,13 @@ from graphveil.execution.ledger import Stages
 from graphveil.graph import Graph
 from graphveil.methods.estimator import DEGREE_CAP, NodeClassifier, check_graph, training_set
 from graphveil.methods.parameters import Settable
+from graphveil.methods.spending import choice_plan
 from graphveil.methods.stages import LOGGER
 from graphveil.noise import NoiseSource
-from graphveil.privacy import sensitivity
 from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.certificate import Certificate
-from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.levels import Level, Public
-from graphveil.privacy.mechanisms import ByKind, GaussianRelease
-from graphveil.privacy.plan import SEARCH, Plan
+from graphveil.privacy.levels import Public
+from graphveil.privacy.plan import Plan
 from graphveil.privacy.wording import model_html
 
 # What candidates can be compared by.
@@ -328,22 +326,6 @@ def _check_one_cut(models: Sequence[NodeClassifier], plans: Sequence[Plan], dire
     if cut and len(rooms) + len(ways) > 2:
         why = "must be the same for all candidates where cap_degrees cuts the graph, and so must what they read of it"
         raise InvalidInput("max_degree of candidates", ", ".join(sorted(map(str, rooms))), why)
-
-
-def choice_plan(level: Level, facts: PublicFacts, delta: float, candidates: int, metric: str, mu: float) -> Plan:
-    """The plan of a choice among this many candidates, which costs a held-out node `mu`."""
-    if isinstance(level, Public):  # nothing is counted there
-        return Plan(SEARCH, level, facts, delta, ())
-    moved = sensitivity.held_out_counts(level, candidates, by_class=metric == "balanced_accuracy")
-    counts = GaussianRelease(
-        "choice",
-        ByKind(0, moved),  # held-out nodes are not in training
-        moved / mu,
-        "docs/theory.md section 4.7 (right answers of held-out nodes)",
-        role="choice",
-        own_rows=True,
-    )
-    return Plan(SEARCH, level, facts, delta, (counts,))
 
 
 def held_out_counts(models: Sequence[NodeClassifier], graph: Graph, *, by_class: bool = False) -> torch.Tensor:

@@ -19,7 +19,7 @@ from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts, automatic_delta, check_delta
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism, Role
-from graphveil.privacy.plan import Branch, Plan
+from graphveil.privacy.plan import SEARCH, Branch, Plan
 
 # The part of the budget, in units of mu^2, of class counts. Counts of hundreds of nodes stand out from little noise.
 CLASSES_SHARE = 0.01
@@ -311,6 +311,22 @@ def promised_power(mechanisms: Iterable[Mechanism]) -> int:
         return 1 if mechanism.role == "statistics" else 2
 
     return min(map(power, mechanisms), default=2)
+
+
+def choice_plan(level: Level, facts: PublicFacts, delta: float, candidates: int, metric: str, mu: float) -> Plan:
+    """The plan of a choice among this many candidates, which costs a held-out node `mu`."""
+    if isinstance(level, Public):  # nothing is counted there
+        return Plan(SEARCH, level, facts, delta, ())
+    moved = sensitivity.held_out_counts(level, candidates, by_class=metric == "balanced_accuracy")
+    counts = GaussianRelease(
+        "choice",
+        ByKind(0, moved),  # held-out nodes are not in training
+        moved / mu,
+        "docs/theory.md section 4.7 (right answers of held-out nodes)",
+        role="choice",
+        own_rows=True,
+    )
+    return Plan(SEARCH, level, facts, delta, (counts,))
 
 
 def _all_of(spending: Spending) -> list[Mechanism]:

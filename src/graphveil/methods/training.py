@@ -11,12 +11,13 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.execution.gradients import ClippedSums, ExactGradients
 from graphveil.execution.ledger import Stages
-from graphveil.execution.sparse_rows import KeptRows, Rows
+from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.networks import begin_step, mean_of
 from graphveil.methods.stages import Best, RunningMean, TrainingState
 
@@ -34,6 +35,22 @@ NO_LABEL = -1
 
 # Given indices of rows (None: all of them), the model's logits for these rows.
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
+
+
+class KeptRows:
+    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._kept = WeakIdKeyDictionary()
+
+    def __call__(self, index: torch.Tensor | None) -> Rows:
+        if index is None or isinstance(self._rows, SparseRows):  # they have a cache of their own
+            return self._rows if index is None else self._rows[index]
+        if index not in self._kept:
+            self._kept[index] = self._rows[index]
+        kept: torch.Tensor = self._kept[index]
+        return kept
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,13 @@ def replace_file(path: Path, data: bytes | Iterable[bytes]) -> None:
         raise
 
 
+def put_in_place(finished: Path, path: Path) -> None:
+    """Move a finished file or folder to its place on the same disk; it and the move are on disk afterwards."""
+    _force(finished)
+    os.replace(finished, path)
+    _force(path.parent)
+
+
 def write_files(folder: Path, files: dict[str, bytes]) -> list[Path]:
     """Put files into a folder, each complete the moment it is there, and none unless all could be written.
 
@@ -274,8 +281,8 @@ def _write(path: Path, data: bytes | Iterable[bytes]) -> None:
         os.fsync(file.fileno())
 
 
-def _force(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
+def _force(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
     finally:

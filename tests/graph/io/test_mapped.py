@@ -236,3 +236,22 @@ def test_a_full_disk_is_one_line(tables: Path, tmp_path: Path, monkeypatch: pyte
     with pytest.raises(InvalidInput, match=r"^mmap = .*: cannot be used: No space left on device$"):
         read_graph(tables, mmap=files)
     assert list(files.iterdir()) == []
+
+
+@pytest.mark.parametrize("form", ["in memory", "mapped", "with weights"])
+@pytest.mark.parametrize("directed", [False, True])
+def test_an_edge_to_itself_that_is_left_out_may_be_listed_twice(tmp_path: Path, form: str, directed: bool) -> None:
+    pyarrow.parquet.write_table(pa.table({"id": [0, 1, 2]}), tmp_path / "nodes.parquet")
+    weighted = {"weight_column": "w", "max_weight": 1.0} if form == "with weights" else {}
+    options = {**weighted, **({"mmap": tmp_path} if form == "mapped" else {}), "drop_self_loops": True}
+    pairs = [(1, 1), (0, 1), (1, 1), (2, 2), (1, 2)]
+    for more, row in (([], 0), ([(2, 2), (0, 1)], 7)):
+        source, target = zip(*pairs, *more, strict=True)
+        edges = pa.table({"source": source, "target": target, "w": [1.0] * len(source)})
+        pyarrow.parquet.write_table(edges, tmp_path / "edges.parquet")
+        if row:
+            with pytest.raises(InvalidInput, match=f"row {row}, column 'source' = 0: .* already listed in row 2"):
+                read_graph(tmp_path, directed=directed, **options)
+        else:
+            expected = [[0, 1, 0], [0, 0, 1], [0, 0, 0]] if directed else [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+            assert read_graph(tmp_path, directed=directed, **options).reads("out").toarray().tolist() == expected

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -538,3 +539,66 @@ def test_one_word_does_not_make_text_of_true_and_false(tmp_path):
 def test_a_column_has_one_role(options, message):
     with pytest.raises(InvalidInput, match=message):
         TableOptions(**options).resolved()
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "pandas", "words"])
+def test_labels_that_pandas_wrote_as_floats_are_the_integers_that_they_are(tmp_path: Path, form: str) -> None:
+    frame = pandas.DataFrame({"id": [1, 2, 3, 4], "label": [1.0, None, 0.0, 2.0]})
+    edges = pandas.DataFrame({"source": [1], "target": [2]})
+
+    def read(**options: Any) -> Graph:
+        if form == "pandas":
+            return Graph.from_tables(frame, edges, seed=None, **options)
+        return read_graph(tmp_path, seed=None, **options)
+
+    if form == "parquet":
+        frame.to_parquet(tmp_path / "nodes.parquet")
+    elif form != "pandas":
+        frame.to_csv(tmp_path / "nodes.csv", index=False, na_rep="NA" if form == "words" else "")
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    for options in ({}, {"classes": [0, 1, 2]}, {"classes": ["0", "1", "2"]}):
+        graph = read(**options)
+        assert graph.labels.tolist() == [1, -1, 0, 2]
+        assert graph.class_names in (None, ("0", "1", "2"))
+        assert "3 of 4 nodes, 3 classes (numbers such as 1.0 are read as the integers" in str(graph.counts)
+    graph = read(classes=[2, 1, 0])
+    assert (graph.labels.tolist(), graph.class_names) == ([1, -1, 2, 0], ("2", "1", "0"))
+    graph = read(classes=[0.0, 1.0, 2.0])
+    assert (graph.labels.tolist(), graph.class_names) == ([1, -1, 0, 2], ("0.0", "1.0", "2.0"))
+    assert "numbers such as" not in str(graph.counts)
+    with pytest.raises(InvalidInput, match=r"row 4, column 'label' = '?2.0'?: is not one of the declared classes"):
+        read(classes=[0, 1])
+
+
+def test_labels_that_are_no_whole_numbers_stay_floats(tmp_path: Path) -> None:
+    graph = read_graph(
+        folder(tmp_path / "g", {"id": [1, 2, 3], "label": [1.0, 2.5, None]}, {"source": [1], "target": [2]})
+    )
+    assert graph.class_names == ("1.0", "2.5")
+
+
+@pytest.mark.parametrize("table", ["nodes", "edges"])
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("sep=;", "'sep=;'"),
+        ('"SEP=,"', "'\"SEP=,\"'"),
+        ("sep=\t", "'sep='"),
+        ("# made by the bank, in March, in a hurry", "a comment"),
+        ("#made by the bank", "a comment"),
+    ],
+)
+def test_what_stands_before_the_header_is_named(tmp_path: Path, table: str, line: str, what: str) -> None:
+    path = folder(tmp_path / "g")
+    file = path / f"{table}.csv"
+    file.write_text(f"\ufeff{line}\n{file.read_text()}", encoding="utf-8")
+    why = f"path = '{file}': cannot be read as CSV: its first line is {what}; remove it: the header comes first"
+    with pytest.raises(InvalidInput) as refused:
+        read_graph(path)
+    assert str(refused.value) == why
+
+
+def test_a_name_of_a_column_may_begin_with_a_number_sign(tmp_path: Path) -> None:
+    (tmp_path / "nodes.csv").write_text('#id,label\n1,"a, b"\n2,c\n')
+    (tmp_path / "edges.csv").write_text("source,target\n1,2\n")
+    assert read_graph(tmp_path, id_column="#id", seed=None).class_names == ("a, b", "c")

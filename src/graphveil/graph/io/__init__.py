@@ -19,7 +19,7 @@ from graphveil.graph.graph import Graph
 from graphveil.graph.io.declared import DECLARATIONS, TableOptions
 from graphveil.graph.io.npz import read_npz, write_npz
 from graphveil.graph.links import in_words
-from graphveil.graph.report import FileContent, ReadReport
+from graphveil.graph.summary import FileContent, ReadReport
 from graphveil.storage.decoding import decoding, inside
 from graphveil.storage.files import written_beside
 
@@ -253,4 +253,5 @@ def _report(graph: Graph, content: FileContent, source: str, split: str) -> Read
         undeclared=graph.undeclared.facts(),
         unused=content.unused,
         links=in_words(graph, merged=content.merge_duplicates),
+        labels_as=content.labels_as,
     )

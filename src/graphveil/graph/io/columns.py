@@ -6,8 +6,7 @@ Errors name the file, the row and the column.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,31 +17,30 @@ import pyarrow.compute as pc
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.sources import (
     FORMATS,
+    GAP_WORDS,
+    NUMBER,
     ODD_TIME,
-    TIMES,
+    TRUTH,
     days_if_all_are,
+    is_text,
     odd_time,
+    plain_integers,
     read_whole,
-    shortest_spelling,
+    with_gaps,
 )
-from graphveil.graph.report import ColumnKind
 from graphveil.graph.splits import SPLITS
+from graphveil.graph.summary import ColumnKind
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.storage.decoding import decoding
 
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops (--drop-self-loops) removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--merge-duplicates) makes one of them"
-NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
 # A number as many countries write it, which is no number here.
 _DECIMAL_COMMA = r"^\s*-?[0-9]+,[0-9]+\s*$"
 _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # A date as many countries write it, which is no time here: 31.1.2024, 1/31/2024.
 _OTHER_DATE = r"^\s*[0-9]{1,2}([./-])[0-9]{1,2}\1([0-9]{2}){1,2}\b"
-# The cells of a CSV column of true and false, which is numeric.
-TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
 _IN_WORDS = {"timestamp": "a time", "date": "a date", "boolean": "true or false", "numeric": "a number"}
-# Words for a missing value, which may stand among the numbers of a CSV column.
-GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 # As many distinct texts are categories, however few rows there are.
 _FEW = 20
 # What to do if a column with the usual name is not there.
@@ -124,7 +122,7 @@ class Table:
         if pa.types.is_null(values.type) and len(values) == 0:
             return values.cast(pa.large_string())
         if values.null_count:
-            raise self.cell_error(column, _first_null(values), "an id is missing")
+            raise self.cell_error(column, int(np.argmax(pc.is_null(values))), "an id is missing")
         if pa.types.is_integer(values.type):
             with decoding(self.path, "ids"):
                 return values.cast(pa.int64())
@@ -149,7 +147,10 @@ class Table:
         return position
 
     def labels(self, column: str, classes: Sequence[Any] | None, limit: int) -> tuple[np.ndarray, list[Any]]:
-        """Class numbers, -1 for an empty cell, and the classes: the declared ones, or those in the column, sorted."""
+        """Class numbers, -1 for an empty cell, and the classes: the declared ones, or those in the column, sorted.
+
+        Floats that are whole are the integers that they are: pandas writes labels so where some are missing.
+        """
         if classes is None:
             self._check_one_kind(column, "leave it empty if there is no label, or declare all classes")
         codes, values = self._encode(column)
@@ -161,15 +162,21 @@ class Table:
                 why = f"distinct labels of {labelled} nodes, as amounts or names have; name another label_column"
                 raise self.error(f"column {column!r}", len(values), f"{why}, or declare all classes (--classes)")
             self._check_class_names(column, codes, values)
-            classes = sorted(values)
+            classes = sorted({int(value) for value in values} if all(map(_is_whole, values)) else values)
         number = {str(value): i for i, value in enumerate(classes)}
         gaps = {str(value): -1 for value in values if str(value).strip().lower() in ("", *GAP_WORDS)}
         number = {**gaps, **number}
-        numbers = np.array([number.get(str(value), -2) for value in values] + [-1], dtype=np.int64)
+        spelled = [_spelled(value, number) for value in values]
+        numbers = np.array([number.get(name, -2) for name in spelled] + [-1], dtype=np.int64)
         y = numbers[codes]  # code -1, an empty cell, picks the -1 at the end
         if (y == -2).any():
             raise self.cell_error(column, int(np.argmax(y == -2)), "is not one of the declared classes")
         return y, list(classes)
+
+    def whole_floats(self, column: str, classes: Sequence[Any]) -> bool:
+        """Whether some labels are floats that are read as the integers that they are."""
+        names = set(map(str, classes))
+        return any(_spelled(value, names) != str(value) for value in self._encode(column)[1])
 
     def _check_class_names(self, column: str, codes: np.ndarray, values: Sequence[Any]) -> None:
         """Refuse labels that a reader would not take for classes."""
@@ -199,7 +206,7 @@ class Table:
         """A column of numbers in float64, each a finite float32 number; NaN where one is missing, if `gaps` may be."""
         self.check_kind(column, "numeric")
         values = self.array(column)
-        x = _as_floats(values)
+        x = np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
         given = pc.is_valid(values).to_numpy(zero_copy_only=False) & ~np.isnan(x)
         if not gaps and not given.all():
             raise self.cell_error(column, int(np.argmin(given)), "a feature value is missing")
@@ -304,7 +311,7 @@ class Table:
         values = self.table.column(column).combine_chunks()
         values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
-            values = _with_gaps(values)
+            values = with_gaps(values)
         if self.path.suffix == ".csv" and pa.types.is_timestamp(values.type):
             return self._days_or_times(column, values)
         return values
@@ -375,56 +382,11 @@ class NodeIds:
         return positions
 
 
-def plain_integers(texts: pa.Array) -> pa.Array | None:
-    """Text without gaps as int64, if every cell is digits alone and does not begin with a 0 in vain; else None.
-
-    These numbers are different where the texts are.
-    """
-    if len(texts) == 0:
-        return None
-    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
-    first, end = int(offsets[0]), int(offsets[-1])
-    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:end]
-    if len(letters) == 0 or letters.min() < ord("0") or letters.max() > ord("9"):
-        return None
-    try:
-        numbers = texts.cast(pa.int64())
-    except pa.ArrowInvalid:  # an empty cell, or a number of more than 64 bits
-        return None
-    # What is longer than it must be has a 0 in front.
-    return numbers if shortest_spelling(numbers.to_numpy(zero_copy_only=False)) == end - first else None
+def _is_whole(value: object) -> bool:
+    return isinstance(value, float) and abs(value) < 2**53 and value.is_integer()
 
 
-def is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
-
-
-def _as_floats(values: pa.Array) -> np.ndarray:
-    if pa.types.is_null(values.type):
-        return np.full(len(values), np.nan)
-    return np.asarray(values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False), dtype=np.float64)
-
-
-def _with_gaps(values: pa.Array) -> pa.Array:
-    """A column of text as numbers, truth values or times, if all other cells are words for a missing value."""
-    gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
-    if not pc.any(gap).as_py():
-        return values
-    rest = pc.if_else(gap, pa.scalar(None, values.type), values)
-    if rest.null_count == len(rest):
-        return pa.nulls(len(values))
-    rest = pc.utf8_trim_whitespace(rest)
-    if pc.all(pc.match_substring_regex(rest, NUMBER)).as_py():
-        kinds: tuple[pa.DataType, ...] = (pa.int64(), pa.float64())
-    elif pc.all(pc.match_substring_regex(rest, TRUTH)).as_py():
-        kinds = (pa.bool_(),)
-    else:
-        kinds = TIMES
-    for kind in kinds:
-        with suppress(pa.ArrowInvalid):
-            return rest.cast(kind)
-    return values
-
-
-def _first_null(values: pa.Array) -> int:
-    return int(np.argmax(pc.is_null(values).to_numpy(zero_copy_only=False)))
+def _spelled(value: Any, names: Collection[str]) -> str:
+    """A label as text; a float that is whole as an integer, if that is one of the names and the float is not."""
+    name = str(value)
+    return str(int(value)) if name not in names and _is_whole(value) and str(int(value)) in names else name

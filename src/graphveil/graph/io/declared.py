@@ -9,7 +9,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -19,7 +19,7 @@ import numpy as np
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.links import relation_names
-from graphveil.graph.report import FIRST_DAY, Undeclared
+from graphveil.graph.summary import FIRST_DAY, Undeclared
 from graphveil.graph.validation import category_lists, class_list, spells_integer
 from graphveil.storage.decoding import decoding, inside
 
@@ -193,6 +193,33 @@ def declarations(folder: Path) -> dict[str, Any]:
             raise InvalidInput("content", type(declared).__name__, "must be an object")
         stated = {key: value for key, value in declared.items() if not key.startswith("_")}
         return check_declarations(stated, ("directed", "name", "found", *_CHECKS))
+
+
+@dataclass(frozen=True)
+class Declared:
+    """All that is declared about tables.
+
+    Args:
+        options: Which columns mean what, `resolved`.
+        directed: The declaration of direction; None if there is none.
+        name: The name of the graph; None if there is none.
+        found: What of the options was read from the data in truth, by whoever wrote them.
+    """
+
+    options: TableOptions
+    directed: bool | None = None
+    name: str | None = None
+    found: Undeclared = field(default_factory=Undeclared)
+
+    @classmethod
+    def of(cls, folder: Path, options: TableOptions) -> Self:
+        """What these options and the `graph.json` of a folder declare."""
+        in_file = declarations(folder)
+        others = {key: in_file.pop(key) for key in ("directed", "name", "found") if key in in_file}
+        found = others.pop("found", Undeclared())
+        if options.classes is not None:
+            found = replace(found, classes=None)
+        return cls(options.over(TableOptions.of(in_file)).resolved(), found=found, **others)
 
 
 def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.columns import Table, is_text
+from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import DECLARATIONS, Days, TableOptions, as_date
-from graphveil.graph.io.sources import FORMATS, find_table, first_rows
+from graphveil.graph.io.sources import FORMATS, find_table, first_rows, is_text
 from graphveil.storage.decoding import decoding
 from graphveil.storage.files import written_beside
 

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import TableOptions, check_like
-from graphveil.graph.report import CYCLIC_PARTS, FIRST_DAY, ColumnKind, FeatureColumn, Scaling
+from graphveil.graph.summary import CYCLIC_PARTS, FIRST_DAY, ColumnKind, FeatureColumn, Scaling
 
 _DENSE_LIMIT = 2**30  # bytes of one-hot columns above which the features are kept sparse
 _MICROSECONDS = 86400e6
@@ -88,7 +88,7 @@ def _described(nodes: Table, name: str, options: TableOptions) -> FeatureColumn:
 def encoded(nodes: Table, columns: tuple[FeatureColumn, ...]) -> np.ndarray | sp.csr_array:
     """The feature matrix, sparse or dense (`is_sparse`).
 
-    Numbers that a fit scales are in it as they are (`report.scaled_by_fit`).
+    Numbers that a fit scales are in it as they are (`summary.scaled_by_fit`).
 
     Raises:
         InvalidInput: A value is missing where it must not be, or is not of its column's kind.

@@ -137,13 +137,13 @@ def _csr_in_files(source: np.ndarray, target: np.ndarray, n: int, folder: Path, 
     Entries are sorted by key, one block of rows after the other; a block has about `_ENTRIES_AT_ONCE` entries.
     """
     ends = np.zeros(n + 1, np.int64)
-    for rows, _ in _entries(source, target, n, repairs.symmetrize):
+    for rows, _ in _entries(source, target, n, repairs):
         ends[1:] += np.bincount(rows, minlength=n)
     np.cumsum(ends, out=ends)
     total = int(ends[-1])
     bounds = np.unique([0, *np.searchsorted(ends[1:], np.arange(_ENTRIES_AT_ONCE, total, _ENTRIES_AT_ONCE)), n])
     starts = ends[bounds]
-    keys = _keys_by_block(_entries(source, target, n, repairs.symmetrize), bounds, starts, folder)
+    keys = _keys_by_block(_entries(source, target, n, repairs), bounds, starts, folder)
 
     dtype = np.int32 if max(n, total) < 2**31 else np.int64  # as `adjacency.canonical_csr` has it
     indices = ScratchArray(folder, dtype)
@@ -153,9 +153,6 @@ def _csr_in_files(source: np.ndarray, target: np.ndarray, n: int, folder: Path, 
         rows, columns, repeated = _sorted_entries(keys.read(int(starts[block]), int(starts[block + 1])), n)
         if repeated:
             repeats.append((low, high))
-        if repairs.drop_self_loops:
-            proper = rows != columns
-            rows, columns = rows[proper], columns[proper]
         indptr[low + 1 : high + 1] = np.bincount(rows - low, minlength=high - low)
         indices.append(columns)
     np.cumsum(indptr, out=indptr)
@@ -183,7 +180,8 @@ def _first_repeat(source: np.ndarray, target: np.ndarray, n: int, repeats: list[
         places, keys = [], []
         for at in range(0, again, _EDGES_AT_ONCE):
             part = slice(at, min(at + _EDGES_AT_ONCE, again))
-            here = np.flatnonzero((source[part] >= low) & (source[part] < high))
+            proper = source[part] != target[part]  # edges to themselves are left out, however often they are listed
+            here = np.flatnonzero(proper & (source[part] >= low) & (source[part] < high))
             places.append(at + here)
             keys.append(source[part][here].astype(np.int64) * n + target[part][here])
         place, key = np.concatenate(places), np.concatenate(keys)
@@ -196,14 +194,16 @@ def _first_repeat(source: np.ndarray, target: np.ndarray, n: int, repeats: list[
 
 
 def _entries(
-    source: np.ndarray, target: np.ndarray, n: int, symmetrize: bool
+    source: np.ndarray, target: np.ndarray, n: int, repairs: Repairs
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Rows of some entries, and their keys 2 (row n + column), plus 1 for the reverse of an edge."""
     for at in range(0, len(source), _EDGES_AT_ONCE):
         i = source[at : at + _EDGES_AT_ONCE].astype(np.int64)
         j = target[at : at + _EDGES_AT_ONCE].astype(np.int64)
+        if repairs.drop_self_loops:
+            i, j = i[i != j], j[i != j]
         yield i, 2 * (i * n + j)
-        if symmetrize:
+        if repairs.symmetrize:
             yield j, 2 * (j * n + i) + 1
 
 

@@ -35,8 +35,8 @@ import scipy.sparse as sp
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency
 from graphveil.graph.graph import Graph
-from graphveil.graph.report import FeatureColumn, FileContent, Undeclared
 from graphveil.graph.splits import MASKS, column_of_mask
+from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared
 from graphveil.graph.validation import class_list
 from graphveil.storage.decoding import decoding, inside
 

@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
+from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 # What to do if no table has the usual name.
@@ -23,10 +24,17 @@ _NO_TABLE = {
     "nodes": "; name the table of nodes itself, or as node_table in graph.json",
     "edges": "; name the table of edges: edge_table (--edges)",
 }
+# What may separate cells of a CSV file.
+_MARKS = ",;\t"
 # Of a header, as many bytes are looked at.
 _LONGEST_HEADER = 2**24
 # Types of columns of times, in the order in which they are tried on text.
 TIMES = (pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
+NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
+# The cells of a CSV column of true and false, which is numeric.
+TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
+# Words for a missing value, which may stand among the numbers of a CSV column.
+GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 ODD_TIME = "has a time of day, unlike most of this column; write dates alone, or times everywhere"
 
 
@@ -136,19 +144,55 @@ def _as_times(name: str, values: pa.Array) -> pa.Array:
     return days_if_all_are(values)
 
 
+def with_gaps(values: pa.Array) -> pa.Array:
+    """A column of text as numbers, truth values or times, if all other cells are words for a missing value."""
+    gap = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(values)), value_set=pa.array(GAP_WORDS, values.type))
+    if not pc.any(gap).as_py():
+        return values
+    rest = pc.if_else(gap, pa.scalar(None, values.type), values)
+    if rest.null_count == len(rest):
+        return pa.nulls(len(values))
+    rest = pc.utf8_trim_whitespace(rest)
+    if pc.all(pc.match_substring_regex(rest, NUMBER)).as_py():
+        kinds: tuple[pa.DataType, ...] = (pa.int64(), pa.float64())
+    elif pc.all(pc.match_substring_regex(rest, TRUTH)).as_py():
+        kinds = (pa.bool_(),)
+    else:
+        kinds = TIMES
+    for kind in kinds:
+        with suppress(pa.ArrowInvalid):
+            return rest.cast(kind)
+    return values
+
+
+def is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+
+
 def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
     """What separates the cells of a CSV file: a comma, or, where its header has none, a semicolon or a tab.
 
     The header alone decides, which is no private value.
+
+    Raises:
+        ValueError: What is in its place is no header.
     """
     first = file.readline(_LONGEST_HEADER)
+    second = file.readline(_LONGEST_HEADER)
     file.seek(0)
     try:
-        header = first.decode()
+        header = first.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise ValueError("its header is not text in UTF-8; save the table in this encoding") from None
     bare = re.sub('"[^"]*"', "", header)
-    return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in ",;\t" if mark in bare), ","))
+    if re.fullmatch(r'"?sep=.?"?\s*', header, re.IGNORECASE):
+        raise ValueError(f"its first line is {header.strip()!r}; remove it: the header comes first")
+    below = re.sub('"[^"]*"', "", second.decode("utf-8", "replace"))
+    mark = next((mark for mark in _MARKS if mark in below), "")
+    # A name of a column may begin with # too, but then the header has as many cells as the next line.
+    if bare.lstrip().startswith("#") and mark and '"' not in below and bare.count(mark) != below.count(mark):
+        raise ValueError("its first line is a comment; remove it: the header comes first")
+    return pyarrow.csv.ParseOptions(delimiter=next((mark for mark in _MARKS if mark in bare), ","))
 
 
 def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
@@ -193,7 +237,7 @@ def read_integers(path: Path, columns: Sequence[str]) -> pa.Table | None:
         The columns as int64. None: some cell is no integer, or is not spelled as usual ("007", " 7", "7.0"), or the
         file has something else that may matter; `read_whole` reads what is there.
     """
-    with path.open("rb") as file:
+    with decoding(path, FORMATS["csv"]), path.open("rb") as file:
         form = csv_form(file)
         header = file.readline(_LONGEST_HEADER)
         if not file.read(1).isdigit():
@@ -220,6 +264,26 @@ def shortest_spelling(numbers: np.ndarray) -> int:
     """How many characters these integers take; of a negative one at least one."""
     most = int(numbers.max(initial=0))
     return len(numbers) + sum(int(np.count_nonzero(numbers >= 10**k)) for k in range(1, len(str(most))))
+
+
+def plain_integers(texts: pa.Array) -> pa.Array | None:
+    """Text without gaps as int64, if every cell is digits alone and does not begin with a 0 in vain; else None.
+
+    These numbers are different where the texts are.
+    """
+    if len(texts) == 0:
+        return None
+    offsets = np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+    first, end = int(offsets[0]), int(offsets[-1])
+    letters = np.frombuffer(texts.buffers()[2] or b"", np.uint8)[first:end]
+    if len(letters) == 0 or letters.min() < ord("0") or letters.max() > ord("9"):
+        return None
+    try:
+        numbers = texts.cast(pa.int64())
+    except pa.ArrowInvalid:  # an empty cell, or a number of more than 64 bits
+        return None
+    # What is longer than it must be has a 0 in front.
+    return numbers if shortest_spelling(numbers.to_numpy(zero_copy_only=False)) == end - first else None
 
 
 def _read_parquet(path: Path) -> pa.Table:

@@ -20,8 +20,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.columns import GAP_WORDS, Table
-from graphveil.graph.io.sources import FORMATS, csv_form
+from graphveil.graph.io.columns import Table
+from graphveil.graph.io.declared import DECLARATIONS
+from graphveil.graph.io.sources import FORMATS, GAP_WORDS, csv_form
 from graphveil.storage.decoding import decoding
 
 # Bytes of a CSV file that are parsed at a time.
@@ -42,6 +43,15 @@ class Folder:
                 import fsspec  # type: ignore[import-untyped]
 
                 self._files, self._root = fsspec.core.url_to_fs(address)
+        elif Path(address).is_file():
+            raise InvalidInput("path", address, self._why_no_folder(Path(address)))
+
+    @staticmethod
+    def _why_no_folder(path: Path) -> str:
+        if path.suffix[1:] not in FORMATS:
+            return "is a file, and tables that are read in parts (--memory) are in a folder"
+        named = "" if path.stem == "nodes" else f", and write its name as node_table into {DECLARATIONS} there"
+        return f"is a file; give the folder that it is in, {path.parent}{named}"
 
     def find(self, stem: str, called: str | None = None) -> tuple[str, ...]:
         """The files of a table, by their paths below this folder; `called` is its name if that is not `stem`."""

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
-from graphveil.graph.io.columns import GAP_WORDS, NUMBER, TRUTH, Table, is_text
-from graphveil.graph.io.sources import ODD_TIME, TIMES
+from graphveil.graph.io.columns import Table
+from graphveil.graph.io.sources import GAP_WORDS, NUMBER, ODD_TIME, TIMES, TRUTH, is_text
 from graphveil.graph.io.streams import LongTable, cells_as
 
 # Types that a CSV column can have besides text, in the order in which they are preferred.

@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,41 +33,16 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
-from graphveil.graph.io.declared import DECLARATIONS, TableOptions, declarations
+from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
 from graphveil.graph.io.sources import find_table, read_integers, with_times
 from graphveil.graph.links import edge_list
-from graphveil.graph.report import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.splits import split_names, time_split
+from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared, scaled_by_fit
 from graphveil.graph.validation import INTEGER
 
-
-@dataclass(frozen=True)
-class Declared:
-    """All that is declared about tables.
-
-    Args:
-        options: Which columns mean what, `resolved`.
-        directed: The declaration of direction; None if there is none.
-        name: The name of the graph; None if there is none.
-        found: What of the options was read from the data in truth, by whoever wrote them.
-    """
-
-    options: TableOptions
-    directed: bool | None = None
-    name: str | None = None
-    found: Undeclared = field(default_factory=Undeclared)
-
-    @classmethod
-    def of(cls, folder: Path, options: TableOptions) -> Self:
-        """What these options and the `graph.json` of a folder declare."""
-        in_file = declarations(folder)
-        others = {key: in_file.pop(key) for key in ("directed", "name", "found") if key in in_file}
-        found = others.pop("found", Undeclared())
-        if options.classes is not None:
-            found = replace(found, classes=None)
-        return cls(options.over(TableOptions.of(in_file)).resolved(), found=found, **others)
+_WHOLE = "numbers such as 1.0 are read as the integers that they are"
 
 
 def read_tables(
@@ -123,6 +98,7 @@ class NodeColumns:
     Args:
         label, split: Columns; None if there is none.
         classes: All classes in order; None if there is no label.
+        labels_as: How labels are read, if they are not taken as they stand.
         features: The feature columns.
         undeclared: What was read from the data.
         unused: Columns that are not read.
@@ -131,6 +107,7 @@ class NodeColumns:
     label: str | None
     split: str | None
     classes: tuple[Any, ...] | None
+    labels_as: str | None
     features: tuple[FeatureColumn, ...]
     undeclared: Undeclared
     unused: tuple[str, ...]
@@ -152,7 +129,9 @@ class NodeColumns:
             times=options.time_column or undeclared.times,
         )
         used = {*others, *(column.name for column in columns)}
-        return cls(label, split, classes, columns, undeclared, _not_read(nodes.path, nodes.table.column_names, used))
+        whole = label is not None and nodes.whole_floats(label, classes or ())
+        unused = _not_read(nodes.path, nodes.table.column_names, used)
+        return cls(label, split, classes, _WHOLE if whole else None, columns, undeclared, unused)
 
     @property
     def class_names(self) -> list[Any] | None:
@@ -203,6 +182,7 @@ def _content(nodes: Table, ids: NodeIds, edges: FileContent, declared: Declared)
         },
         columns=columns.features,
         split=columns.sets(options),
+        labels_as=columns.labels_as,
         declared_directed=declared.directed,
         drop_self_loops=bool(options.drop_self_loops),
         merge_duplicates=bool(options.merge_duplicates),
@@ -313,15 +293,14 @@ def _node_ids(nodes: Table, column: str) -> NodeIds:
 def _check_edges(
     edges: Table, edge_index: np.ndarray, column: str, n: int, relation: np.ndarray | None, repairs: Repairs
 ) -> None:
-    if not repairs.drop_self_loops:
-        loops = edge_index[0] == edge_index[1]
-        if loops.any():
-            raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
+    loops = edge_index[0] == edge_index[1]
+    if loops.any() and not repairs.drop_self_loops:
+        raise edges.cell_error(column, int(np.argmax(loops)), SELF_LOOP)
     if not repairs.merge_duplicates:
         key = edge_index[0].astype(np.int64) * n + edge_index[1]
         if relation is not None:
             key = key * (int(relation.max(initial=0)) + 1) + relation
-        _check_duplicates(edges, key, column)
+        _check_duplicates(edges, np.where(loops, -1 - np.arange(len(key)), key), column)
 
 
 def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:

@@ -148,7 +148,8 @@ class ReadReport:
     `split` says where the split comes from: the file, a random draw with its seed, or nowhere. `public` are facts that
     every guarantee about this graph treats as public, and `undeclared` those among them that could have been declared
     instead, and then would not depend on private values. `unused` are columns, arrays and attributes that were there
-    and were not read. `links` says how weights and relations were read.
+    and were not read. `links` says how weights and relations were read, and `labels_as` how labels were, if they were
+    not taken as they stand.
     """
 
     source: str
@@ -168,6 +169,7 @@ class ReadReport:
     undeclared: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     links: tuple[str, ...] = ()
+    labels_as: str | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -178,7 +180,8 @@ class ReadReport:
             *(f"            {words}" for words in self.links),
             f"  features  {self.features:,} from {len(self.columns)} columns",
             *self._columns_in_words(),
-            f"  labels    {self.labelled:,} of {self.nodes:,} nodes, {self.classes} classes",
+            f"  labels    {self.labelled:,} of {self.nodes:,} nodes, {self.classes} classes"
+            f"{f' ({self.labels_as})' if self.labels_as else ''}",
             f"  split     {self.train:,} / {self.val:,} / {self.test:,} train / val / test ({self.split})",
         ]
         lines += [f"  unused    {name}" for name in self.unused]
@@ -213,6 +216,7 @@ class FileContent:
         edges_listed: How many edges the file lists.
         columns: The feature columns.
         split: Where the split comes from; None if the file has none.
+        labels_as: How labels were read, if they were not taken as they stand.
         declared_directed: The direction that the file declares; None if it does not.
         public: Facts that are treated as public from now on.
         unused: What was there and was not read.
@@ -224,6 +228,7 @@ class FileContent:
     edges_listed: int
     columns: tuple[FeatureColumn, ...] = ()
     split: str | None = None
+    labels_as: str | None = None
     declared_directed: bool | None = None
     public: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphveil.methods.neighbor_likelihood import log_likelihoods
+from graphveil.methods.tables import log_likelihoods
 
 
 def written_out(counts, expected, noise, spread):
