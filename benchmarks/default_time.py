@@ -41,10 +41,10 @@ def run(quick: bool) -> Section:
         "(l) Time of the default",
         results,
         [
-            "`gv.DPDGC` with the table 'auto' beside `gv.MLP` (DP-MLP), and beside `gv.GAP` at edge level: `fit` with the "
-            "same number of steps, the plan's calibration included (nothing is kept from an earlier one), on one thread, "
-            "in one process, in turns; medians of processor time. A ratio of 0.667 is 1.5 times the time. Graphs whose "
-            "files are not at hand are left out.",
+            "`gv.DPDGC` with the table 'auto' beside `gv.MLP` (DP-MLP), and beside `gv.GAP` at edge level: `fit` with "
+            "the same number of steps, the plan's calibration included (nothing is kept from an earlier one), on one "
+            "thread, in one process, in turns; medians of processor time. A ratio of 0.667 is 1.5 times the time. "
+            "Graphs whose files are not at hand are left out.",
             "Branches that were followed: " + "; ".join(followed) + ".",
         ],
     )
