@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    default_time,
     distributed,
     embedding_step,
     exact_sums,
@@ -34,6 +35,7 @@ _BENCHMARKS: dict[str, Callable[[bool], Section]] = {
     "startup": startup.run,
     "reading": reading.run,
     "steps": linear_steps.run,
+    "default": default_time.run,
 }
 _PAGE = Path("docs/results/benchmarks.md")
 

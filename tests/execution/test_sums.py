@@ -138,7 +138,7 @@ def test_columns_without_rows(library, monkeypatch):
     assert column_sums(empty).tolist() == [0] * 4
 
 
-@pytest.mark.parametrize("width", [1, 3, 4, 17, 64, 85, 130])
+@pytest.mark.parametrize("width", [1, 2, 3, 4, 5, 6, 7, 8, 17, 64, 85, 130])
 @pytest.mark.parametrize("index", [np.int32, np.int64])
 def test_sums_of_table_rows_in_c_and_in_torch(library, width, index):
     matrix = sp.csr_array(sp.random(50, 40, 0.2, random_state=1, format="csr", dtype=np.float32))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import pdtrik
 
 import graphveil as gv
 from graphveil.methods import defaults
@@ -16,6 +17,7 @@ from graphveil.methods.auto_plan import EXPECTATIONS
 from graphveil.methods.expectation import (
     Expected,
     GraphBranch,
+    _poisson,
     accuracy_at,
     chosen_branch,
     expectation_in_words,
@@ -100,6 +102,17 @@ def test_a_sampler_that_depends_on_labels_is_caught():
             )
             moved[simulate] = max(moved[simulate], float((after - before).norm()))
     assert moved[simulated_counts] <= own_row_counts(EXPECTATIONS) < moved[drawn_by_label]
+
+
+@pytest.mark.parametrize("power", [1, 8, -8])
+def test_poisson_numbers_are_those_of_the_inverse(power):
+    rng = np.random.default_rng(0)
+    numbers = rng.random((20_000, 4)) ** abs(power)  # most of them near 0, or near 1
+    numbers = 1 - 1e-3 * numbers if power < 0 else numbers
+    for usual in (1e-9, 0.02, 1.0, 8.0, 60.0):
+        means = usual * np.exp(rng.standard_normal((20_000, 4)))
+        inverse = np.maximum(0, np.ceil(np.nan_to_num(pdtrik(numbers, np.maximum(means, 1e-9)))))
+        assert np.array_equal(_poisson(numbers, means), inverse)
 
 
 def test_simulated_counts_have_the_expected_mean_and_the_noise():

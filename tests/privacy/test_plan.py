@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphveil.accounting import Gaussian, SampledGaussian, compose
+from graphveil.accounting import Composition, Gaussian, SampledGaussian, compose
 from graphveil.errors import InvalidInput
 from graphveil.methods.dpdgc_plan import table_at
 from graphveil.methods.registry import METHODS
@@ -458,7 +458,8 @@ def test_features_get_less_beside_labels_where_many_nodes_train(train_nodes, sha
     ids=str,
 )
 def test_the_table_of_a_directed_graph_follows_the_level(level, table):
-    assert table_at(Settings(table="auto"), level, directed=True) == table
+    facts = PublicFacts(nodes=8000, train_nodes=5000, features=100, classes=3, directed=True)
+    assert table_at(Settings(table="auto"), level, facts) == table
 
 
 @pytest.mark.parametrize("field", ["clip", "row_norm", "tau"])
@@ -482,3 +483,16 @@ def test_a_graph_too_large_for_an_automatic_delta_names_its_nodes():
     facts = PublicFacts(nodes=10**15, train_nodes=10**6, features=3, classes=2)
     with pytest.raises(InvalidInput, match=r"nodes = 1000000000000000: protects .* declare a bound on the edges"):
         make_plan("gap", Edge(), facts, epsilon=1.0)
+
+
+def test_a_kind_of_node_that_pays_for_less_is_not_accounted_while_noise_is_searched_for(monkeypatch):
+    facts = PublicFacts(nodes=8000, train_nodes=5000, features=100, classes=3)
+    accounted = []
+    epsilon = Composition.epsilon
+    monkeypatch.setattr(Composition, "epsilon", lambda self, delta: accounted.append(self) or epsilon(self, delta))
+    plan = make_plan("auto", KNeighbor(2), facts, epsilon=7.0, settings=Settings(table="auto", steps=77))
+    searched = len(accounted)
+    assert 0.999 * 7.0 <= plan.epsilon <= 7.0
+    both = [{kind: plan.follow(branch.name).composition(kind) for kind in KINDS} for branch in plan.branches]
+    assert all(each["unlabelled"] not in accounted[:searched] for each in both[1:])
+    assert any(each["training"] in accounted[:searched] for each in both[1:])

@@ -79,7 +79,7 @@ def least_factor(kinds: Iterable[Sequence[Loss]], epsilon: float, delta: float) 
     """
     validate.positive("epsilon", epsilon)
     validate.open_unit("delta", delta)
-    worst = _worst([tuple(kind) for kind in kinds])
+    worst = worst_kinds([tuple(kind) for kind in kinds])
 
     def spent(factor: float) -> float:
         return max(Composition(tuple(part.scaled(factor) for part in kind)).epsilon(delta) for kind in worst)
@@ -93,7 +93,7 @@ def least_factor(kinds: Iterable[Sequence[Loss]], epsilon: float, delta: float) 
     return 1.0, total
 
 
-def _worst(kinds: list[tuple[Loss, ...]]) -> list[tuple[Loss, ...]]:
+def worst_kinds(kinds: list[tuple[Loss, ...]]) -> list[tuple[Loss, ...]]:
     """Drop a kind of node whose mechanisms are all among those of another kind: it never pays more."""
     worst: list[tuple[Loss, ...]] = []
     for kind in kinds:

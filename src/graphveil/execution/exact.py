@@ -201,6 +201,43 @@ def selu(rows: torch.Tensor) -> torch.Tensor:
     return result
 
 
+# Up to so many classes, torch adds up a row's exponentials one after the other in both of its routines for softmax.
+_FEW_CLASSES = 7
+
+
+class _FewClasses(torch.autograd.Function):
+    """Cross entropy whose columns are rows: torch takes many numbers of a column at once, and few of a short row."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> torch.Tensor:
+        count, classes = logits.shape
+        by_class = logits.new_zeros(classes, count + -count % _AT_ONCE)
+        by_class[:, :count] = logits.T
+        logarithms = torch.log_softmax(by_class, 0)
+        labelled = labels != ignored
+        places = torch.where(labelled, labels, 0)[None]
+        ctx.save_for_backward(logarithms, places, labelled)
+        losses = logarithms[:, :count].gather(0, places)[0].neg_()
+        return torch.where(labelled, losses, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        logarithms, places, labelled = ctx.saved_tensors
+        count = len(labelled)
+        of_losses = torch.zeros_like(logarithms)
+        of_losses[:, :count].scatter_(0, places, torch.where(labelled, -gradients[0], 0.0)[None])
+        of_logits = torch.ops.aten._log_softmax_backward_data(of_losses, logarithms, 0, logarithms.dtype)
+        return of_logits[:, :count].T.contiguous(), None, None
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, ignored: int) -> torch.Tensor:
+    """`torch.nn.functional.cross_entropy` of each row, with the same bits; that of a row with label `ignored` is 0."""
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and 0 < logits.shape[1] <= _FEW_CLASSES:
+        result: torch.Tensor = _FewClasses.apply(logits, labels, ignored)
+        return result
+    return functional.cross_entropy(logits, labels, reduction="none", ignore_index=ignored)
+
+
 def _divisible(count: int, width: int) -> int:
     """The least number of rows from `count` on that torch's threads share without a remainder."""
     while count % min(torch.get_num_threads(), max(1, -(-count * width // _LEAST_SHARE))):

@@ -115,6 +115,28 @@ FOR_EACH_PROCESSOR void graphveil_column_sums(const float *rows, size_t width, s
         at += COLUMNS;                                                                          \
     }
 
+/* Fewer than 8 columns: all of them at once, so that the entries of a row are passed once. */
+#define FEW_SUMS(NAME, INDEX)                                                                                  \
+    FOR_EACH_PROCESSOR void NAME(const INDEX *starts, const INDEX *columns, const float *values,               \
+                                 const float *table, size_t width, size_t first, size_t last, double *out) {   \
+        for (size_t row = first; row < last; row++) {                                                          \
+            const size_t begin = (size_t)starts[row], end = (size_t)starts[row + 1];                           \
+            size_t at = 0;                                                                                     \
+            switch (width) {                                                                                   \
+                case 1: ADD_ENTRIES(1) break;                                                                  \
+                case 2: ADD_ENTRIES(2) break;                                                                  \
+                case 3: ADD_ENTRIES(3) break;                                                                  \
+                case 4: ADD_ENTRIES(4) break;                                                                  \
+                case 5: ADD_ENTRIES(5) break;                                                                  \
+                case 6: ADD_ENTRIES(6) break;                                                                  \
+                case 7: ADD_ENTRIES(7) break;                                                                  \
+            }                                                                                                  \
+        }                                                                                                      \
+    }
+
+FEW_SUMS(graphveil_few_sums_32, int32_t)
+FEW_SUMS(graphveil_few_sums_64, int64_t)
+
 #define ROW_SUMS(NAME, INDEX)                                                                                  \
     FOR_EACH_PROCESSOR void NAME(const INDEX *starts, const INDEX *columns, const float *values,               \
                                  const float *table, size_t width, size_t first, size_t last, double *out) {   \

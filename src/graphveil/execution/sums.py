@@ -25,6 +25,8 @@ _WORTH_A_THREAD = 16_000_000
 _READING = 8
 # Rows that torch multiplies at a time in float64, and rows that `sums.c` does.
 _ROWS_AT_ONCE, _BLOCK = 2**11, 64
+# Tables of fewer columns have a function of their own in `sums.c`.
+_FEW_COLUMNS = 8
 
 
 @dataclass(frozen=True)
@@ -227,8 +229,9 @@ def _by_library(
     assert out.dtype == torch.float64
     assert out.is_contiguous()
     assert out.shape == (len(starts) - 1, table.shape[1])
-    run = library.graphveil_row_sums_32 if starts.dtype == torch.int32 else library.graphveil_row_sums_64
     width = table.shape[1]
+    bits = 32 if starts.dtype == torch.int32 else 64
+    run = getattr(library, f"graphveil_{'few' if width < _FEW_COLUMNS else 'row'}_sums_{bits}")
 
     def some(first: int, last: int) -> None:
         entries = None if values is None else values.data_ptr()
@@ -280,6 +283,8 @@ def load(path: str) -> ctypes.CDLL:
         "column_sums": (pointer, size, size, size, pointer),
         "row_sums_32": (pointer, pointer, pointer, pointer, size, size, size, pointer),
         "row_sums_64": (pointer, pointer, pointer, pointer, size, size, size, pointer),
+        "few_sums_32": (pointer, pointer, pointer, pointer, size, size, size, pointer),
+        "few_sums_64": (pointer, pointer, pointer, pointer, size, size, size, pointer),
         "add_outer": (factor, factor, size, size, pointer, pointer, pointer),
     }.items():
         function = getattr(library, f"graphveil_{name}")

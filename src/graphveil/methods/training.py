@@ -14,7 +14,7 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.exact import EXACT, Arithmetic, cross_entropy
 from graphveil.execution.gradients import ClippedSums, ExactGradients
 from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import Rows, SparseRows
@@ -69,7 +69,7 @@ class Target:
 
     def losses(self, logits: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """The loss of each of these rows, whose logits are given. A row without a label has none: it is 0."""
-        return functional.cross_entropy(logits, self.labels[rows], reduction="none", ignore_index=NO_LABEL)
+        return cross_entropy(logits, self.labels[rows], NO_LABEL)
 
     def row_weights(self, rows: torch.Tensor) -> torch.Tensor | None:
         """What each of these rows counts; None: all of them count 1."""

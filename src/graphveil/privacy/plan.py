@@ -13,7 +13,7 @@ from typing import Any
 
 from graphveil import validate
 from graphveil.accounting import AnyOf, Composition, Loss
-from graphveil.accounting.calibration import least_factor, search_factor
+from graphveil.accounting.calibration import least_factor, search_factor, worst_kinds
 from graphveil.errors import InvalidInput
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import SAMPLER_DELTA
@@ -325,9 +325,13 @@ def _least_factor_beside(
 ) -> float:
     """The least noise factor of `kinds` at which they cost at most epsilon together with `fixed`; cached as above."""
 
+    # A kind that pays for nothing but what another pays for too never pays more, and is not accounted.
+    together = [before + own for before, own in zip(fixed, kinds, strict=True)]
+    paying = [place for place, kind in enumerate(together) if kind in worst_kinds(together)]
+
     def spent(factor: float) -> float:
-        scaled = (tuple(loss.scaled(factor) for loss in own) for own in kinds)
-        return max(_epsilon(before + own, delta) for before, own in zip(fixed, scaled, strict=True))
+        scaled = [tuple(loss.scaled(factor) for loss in own) for own in kinds]
+        return max(_epsilon(fixed[place] + scaled[place], delta) for place in paying)
 
     if not any(loss.mu > 0 for own in kinds for loss in own):
         least = spent(1.0)
