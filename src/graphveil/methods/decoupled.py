@@ -27,7 +27,16 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.spending import Settings
-from graphveil.methods.tables import Tables, class_width, in_noises, noise_of, own_width, readable, widths
+from graphveil.methods.tables import (
+    Tables,
+    class_width,
+    in_noises,
+    noise_of,
+    own_width,
+    readable,
+    widths,
+    without_unused,
+)
 from graphveil.methods.training import Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.mechanisms import Role
@@ -253,8 +262,14 @@ class DecoupledConvolution(NodeClassifier):
         summed = self.arithmetic.product(rows, self._table)
         if self.draws_noise(from_graph):
             assert self.joined_release is not None
-            summed = self._ledger.release_new_rows(self.joined_release, summed)
+            summed = self._unused_at_zero(self._ledger.release_new_rows(self.joined_release, summed))
         return self._head(features, self._finish_new(summed.float()))
+
+    def _unused_at_zero(self, summed: torch.Tensor) -> torch.Tensor:
+        """Noisy rows of A W without the columns of tables that the fit did not use."""
+        plan = self._ledger.plan
+        parts = self._parts(plan)
+        return without_unused(summed, self._table, parts, plan.facts) if "attributes" in parts.split("+") else summed
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         """Z of nodes that have no row in any table."""

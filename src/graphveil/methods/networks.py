@@ -189,8 +189,8 @@ def mean_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:
-    """Logarithms that stay finite where a probability is 0."""
-    return probabilities.clamp_min(1e-6).log()
+    """Logarithms that stay finite where a probability is 0, or where features were too large to give any."""
+    return probabilities.nan_to_num(1 / probabilities.shape[-1]).clamp_min(1e-6).log()
 
 
 def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:
