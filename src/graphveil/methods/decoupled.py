@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -30,6 +31,7 @@ from graphveil.methods.spending import Settings
 from graphveil.methods.tables import (
     Tables,
     class_width,
+    degree_width,
     in_noises,
     noise_of,
     own_width,
@@ -190,8 +192,8 @@ class DecoupledConvolution(NodeClassifier):
 
     def _fusion(self, plan: Plan, width: int) -> Fusion:
         if "head" in plan.names:
-            return ClippedFusion(plan.facts.classes, width)
-        return Fusion(plan.facts.classes, width, self._summed_width(plan))
+            return ClippedFusion(plan.facts.classes, width, self._degrees(plan))
+        return Fusion(plan.facts.classes, width, self._degrees(plan) + self._summed_width(plan))
 
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)
@@ -233,6 +235,10 @@ class DecoupledConvolution(NodeClassifier):
             return self.hidden
         width = own_width(parts, classes) + self._blocks(plan) * class_width(parts, plan.facts)
         return width if "head" in plan.names else width + self._summed_width(plan)  # a free head reads Z in two forms
+
+    def _degrees(self, plan: Plan) -> int:
+        """Columns of Z that are degrees: one for each relation, after those of classes."""
+        return self._blocks(plan) * degree_width(self._parts(plan))
 
     def _summed_width(self, plan: Plan) -> int:
         """Columns of A W."""
@@ -289,7 +295,8 @@ class DecoupledConvolution(NodeClassifier):
         if parts != "trained":
             noise = noise_of(self._ledger, "release")
             blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
-            read = [own, *(readable(block, parts, noise, plan.facts) for block in blocks)]
+            tables, degrees = zip(*(readable(block, parts, noise, plan.facts) for block in blocks), strict=True)
+            read = [own, *tables, *chain.from_iterable(degrees)]
             return torch.cat(read if "head" in plan.names else [*read, in_noises(summed, noise)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)

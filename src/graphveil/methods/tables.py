@@ -216,18 +216,25 @@ def own_width(name: str, classes: int) -> int:
     return classes * sum(part in RELEASED_IN_FULL for part in name.split("+"))
 
 
-def readable(summed: torch.Tensor, name: str, noise: float, facts: PublicFacts) -> torch.Tensor:
-    """Z as a head reads it, row by row: the direction of each table of classes on its own, so that a weak one does not
-    shrink a strong one; and, in the last column, the logarithm of the degree."""
+def degree_width(name: str) -> int:
+    """How many of these columns are degrees, the last ones."""
+    return int("degrees" in name.split("+"))
+
+
+def readable(
+    summed: torch.Tensor, name: str, noise: float, facts: PublicFacts
+) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+    """Z of one relation as a head reads it, row by row: the direction of each table of classes on its own, so that a
+    weak one does not shrink a strong one; and, apart from these, the logarithm of the degree."""
     names = [part for part in name.split("+") if part]
     blocks = dict(zip(names, summed.split(widths(name, facts), dim=1), strict=True))
     blocks.pop("attributes", None)
     degrees = blocks.pop("degrees", None)
     readable_blocks = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
-    if degrees is not None:
-        norm = row_norms(names)[names.index("degrees")]
-        readable_blocks.append((degrees / norm).clamp_min(0).log1p())
-    return torch.cat(readable_blocks, dim=1)
+    if degrees is None:
+        return torch.cat(readable_blocks, dim=1), []
+    norm = row_norms(names)[names.index("degrees")]
+    return torch.cat(readable_blocks, dim=1), [(degrees / norm).clamp_min(0).log1p()]
 
 
 def in_noises(summed: torch.Tensor, noise: float) -> torch.Tensor:
