@@ -93,6 +93,15 @@ def test_who_may_see_what_is_stated(level, tmp_path):
     assert (tmp_path / "run/owner/weights.safetensors").exists() == isinstance(level, gv.Public)
 
 
+@pytest.mark.parametrize("table", ["labels", "labels+attributes"])
+def test_a_card_says_whether_a_file_holds_features(table, tmp_path):
+    """Table "attributes" is made of the features, scaled, and new nodes need it."""
+    fitted("dpdgc", gv.Edge(), table=table).save(tmp_path / "run")
+    card = (tmp_path / "run/public/model_card.md").read_text()
+    assert ("scaled features: the level treats them as public" in card) == (table != "labels")
+    assert ("No file holds the graph, its features" in card) == (table == "labels")
+
+
 def test_no_counts_of_readers(tmp_path):
     """A promise on degrees is kept by what is reserved, so nothing of private degrees has to be kept."""
     fitted("dpdgc", gv.Node(40)).save(tmp_path / "run")

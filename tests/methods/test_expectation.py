@@ -301,3 +301,10 @@ def test_likelihoods_of_a_row_do_not_depend_on_the_other_rows():
     whole = log_likelihoods(counts, expected, 2.0, 0.8)
     for first, last in ((0, 17), (5, 10_000), (16_380, 16_390), (20_000, 20_001)):
         assert torch.equal(log_likelihoods(counts[first:last].clone(), expected, 2.0, 0.8), whole[first:last])
+
+
+@pytest.mark.parametrize(("best", "said"), [(81.0, True), (66.0, False), (60.0, False)])
+def test_a_difference_that_was_not_believed_is_said_to_be_noise(best, said):
+    joined = {"features": 65.0, "balanced": best, "graph": best}
+    words = expectation_in_words("features", Expected(joined, joined, (50.0, 50.0)))
+    assert words.endswith("a difference that noise may have made.") == said

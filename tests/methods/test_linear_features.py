@@ -3,8 +3,10 @@
 import pytest
 import scipy.sparse as sp
 import torch
+from torch.nn import functional
 
 import graphveil as gv
+from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
 from graphveil.methods import defaults
@@ -151,3 +153,49 @@ def test_wider_features_count_more_one_by_one():
 
     assert 0 < moved(40) < moved(400) < moved(4000) < defaults.MOST_LINEAR_PART
     assert WideNetwork(torch.zeros(4, 0), 8, 3)(torch.zeros(4, 0)).shape == (4, 3)
+
+
+CLIP = 1e-3
+
+
+def moved(features, other, width, labels, together):
+    """By how much a sum of clipped gradients of a `WideNetwork` moves where one row is replaced, in units of the clip.
+
+    `together`: both parts are clipped as one, as they are trained; otherwise each on its own.
+    """
+
+    def sums_of(rows, labels):
+        torch.manual_seed(0)
+        given = CsrRows(sp.csr_array(rows.numpy())) if width == "sparse" else rows
+        model = WideNetwork(given, 8, 3)
+        for parameter in model.parameters():
+            torch.nn.init.normal_(parameter, std=0.5)
+        parts = [model] if together else [model.network, model.wide]
+        found = []
+        for part in parts:
+            for parameter in model.parameters():
+                parameter.requires_grad_(any(parameter is own for own in part.parameters()))
+            sums = ClippedSums(part, CLIP, len(labels))
+            found += sums.of(lambda: functional.cross_entropy(model(given), labels, reduction="none"))
+        return torch.cat([each.reshape(-1) for each in found])
+
+    changed, turned = features.clone(), labels.clone()
+    changed[0], turned[0] = other, (labels[0] + 1) % 3
+    return float((sums_of(features, labels) - sums_of(changed, turned)).norm()) / CLIP
+
+
+@pytest.mark.parametrize("width", [1, 3, 32, 33, "sparse"])
+def test_one_row_moves_both_parts_of_a_network_within_one_clip(width):
+    """Layers that read different rows, features and products of them, share a clip. The twin clips each alone."""
+    count = 40 if width == "sparse" else width
+    generator = torch.Generator().manual_seed(1)
+    features, labels = torch.randn(20, count, generator=generator), torch.randint(3, (20,), generator=generator)
+    largest = 0.0
+    for size in (0.0, 1e-38, 1.0, 100.0, 1e19, 3e38):
+        for sign in (-1.0, 1.0):
+            features[0] = 10 * torch.randn(count, generator=generator)
+            # With the same features and another label, gradients of both parts nearly turn round.
+            other = sign * size * torch.ones(count) if size else features[0]
+            assert moved(features, other, width, labels, together=True) <= 2
+            largest = max(largest, moved(features, other, width, labels, together=False))
+    assert largest > 2

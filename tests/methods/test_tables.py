@@ -6,9 +6,10 @@ import scipy.sparse as sp
 import torch
 
 import graphveil as gv
-from graphveil.methods import defaults
+from graphveil.execution.exact import Arithmetic
+from graphveil.methods import decoupled, defaults
 from graphveil.methods.networks import Fusion
-from graphveil.methods.tables import in_noises
+from graphveil.methods.tables import Tables, in_noises
 
 
 def test_z_in_units_of_its_noise_is_bounded_row_by_row():
@@ -58,6 +59,79 @@ def test_features_of_neighbors_are_left_out_where_own_ones_tell():
     graph = of_neighbors(own=False)
     table = gv.DPDGC(gv.Edge(), 4.0, seed=0, epochs=5, table="attributes").fit(graph)._table
     assert 0.9 < float(table.norm(dim=1).max()) <= 1
+
+
+def test_a_table_of_features_alone_is_read():
+    """Its release is paid for, whether or not features tell something about their own node."""
+    model = gv.DPDGC(gv.Edge(), 4.0, seed=0, epochs=5, table="attributes").fit(of_neighbors(own=True))
+    assert model._table.any(dim=0).all()
+    assert model._released.any(dim=0).all()
+
+
+def test_new_nodes_read_no_noise_of_columns_that_are_not_used():
+    model = gv.Auto(gv.Edge(), 4.0, seed=0, epochs=5).fit(of_neighbors(own=True))
+    read = []
+    model._head.register_forward_pre_hook(lambda head, inputs: read.append(inputs[1]))
+    model.predict_new(["a"], np.ones((1, 4)), [[0, 1, 2]], from_graph=True)
+    unused = ~model._released.any(dim=0)
+    assert int(unused.sum()) == 4
+    assert not read[0][:, unused].any()
+    assert read[0][:, ~unused].all()
+
+
+@pytest.mark.parametrize("size", [1e30, 1e-30])
+def test_the_scale_of_a_column_does_not_matter(size):
+    """Squares of such numbers would leave the range of float32."""
+    graph = of_neighbors(own=False)
+    features = graph.features.clone()
+    features[:, 0] *= size
+    table = gv.DPDGC(gv.Edge(), 4.0, seed=0, epochs=2, table="attributes").fit(graph.replace(features=features))._table
+    lengths = table.norm(dim=0)
+    assert float(lengths.min()) > 0.9 * float(lengths.max())
+
+
+def test_features_that_do_not_differ_take_no_room():
+    graph = of_neighbors(own=False)
+    alike = graph.replace(features=torch.full((graph.num_nodes, 3), 7.3))
+    table = gv.Auto(gv.Edge(), 4.0, seed=0, epochs=5).fit(alike)._table
+    assert table[:, :2].norm(dim=1).max() == pytest.approx(1, abs=1e-3)
+    assert not table[:, 2:].any()
+
+
+def test_one_node_with_huge_features_does_not_hide_the_graph():
+    graph = of_neighbors(own=False)
+    features = graph.features.clone()
+    features[int(graph.test_mask.nonzero()[0])] = 3e38
+    model = gv.Auto(gv.Edge(), 4.0, seed=0, epochs=5).fit(graph.replace(features=features))
+    assert model._table.any(dim=1).all()
+    assert model.logits_.isfinite().all()
+
+
+def test_a_row_of_features_is_never_longer_than_the_release_promises():
+    """The twin: rows as long as they are."""
+
+    class AsLong(Arithmetic):
+        def table(self, rows, norm, terms, *, stretch=False):
+            return rows.float()
+
+    class Unbounded(Tables):
+        @property
+        def attributes(self):
+            return 3 * Tables.attributes.func(self)
+
+    def longest(arithmetic, tables):
+        graph = of_neighbors(own=False, nodes=400)
+        features = graph.features.clone()
+        features[3] = 50.0
+        cls = type("Twin", (gv.DPDGC,), {"arithmetic": arithmetic})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(decoupled, "Tables", tables)
+            model = cls(gv.Edge(), 4.0, seed=0, epochs=3, table="labels+attributes")
+            return float(model.fit(graph.replace(features=features))._table.norm(dim=1).max())
+
+    assert longest(Arithmetic(), Tables) <= 1
+    assert longest(Arithmetic(), Unbounded) <= 1  # rows are shortened once more where they are released
+    assert longest(AsLong(), Unbounded) > 1.5
 
 
 @pytest.mark.parametrize("level", [gv.KNeighbor(1), gv.KNeighbor(1, attributes=False), gv.Node(20)], ids=str)

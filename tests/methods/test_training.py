@@ -1,11 +1,14 @@
 """Free training that ends by validation: which epoch is kept, and when it is enough."""
 
+import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+import graphveil as gv
 from graphveil.execution.exact import Linear
 from graphveil.execution.ledger import Stages
+from graphveil.graph import csbm
 from graphveil.methods.training import Target, train_freely
 
 
@@ -77,3 +80,34 @@ def test_it_ends_after_so_many_epochs_without_a_better_one(patience):
 def test_without_patience_all_epochs_are_made():
     assert len(trained(None, 60)[1]) == 60
     assert len(trained(60, 60)[1]) == 60
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_features_that_are_too_large_to_learn_from_are_an_error_or_no_answer(own):
+    """Before, weights and with them all predictions were NaN, and a run folder could not be loaded."""
+    graph = csbm(0.5, n=100, f=4, d=4, seed=0)
+    features = graph.features.clone()
+    node = int((graph.train_mask if own else graph.test_mask).nonzero()[0])
+    features[node] = 3e38
+    model = gv.MLP(gv.Edge(), 4.0, seed=0, epochs=3)
+    if own:
+        with pytest.raises(gv.InvalidInput, match="weights are no longer finite"):
+            model.fit(graph.replace(features=features))
+        return
+    model.fit(graph.replace(features=features))
+    assert model.logits_.isfinite().all()
+    assert model.predict_proba([node]).tolist() == [[0.5, 0.5]]
+    assert (model.predict_new(["a"], np.full((1, 4), 3e38), [[]]) == 0.5).all()
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("count", [1, 2])
+def test_very_few_training_nodes(directed, count):
+    """All of them may be in one fold, and without it nobody is left to learn from."""
+    graph = csbm(0.5, n=40, f=4, d=4, seed=0)
+    mask = torch.zeros(40, dtype=torch.bool)
+    mask[:count] = True
+    few = graph.replace(train_mask=mask, val_mask=graph.val_mask & ~mask, test_mask=graph.test_mask & ~mask)
+    for seed in range(1 if count == 1 else 6):
+        fitted = gv.Auto(gv.Edge("directed" if directed else "undirected"), 4.0, 1e-3, seed=seed, epochs=2).fit(few)
+        assert fitted.logits_.isfinite().all()

@@ -33,6 +33,7 @@ from graphveil.errors import InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, Public, describe, level_to_dict
+from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 from graphveil.storage.files import Unwritable, check_new_folder, unwritable, write_folder
 
@@ -334,7 +335,7 @@ A node classifier trained by graphveil on a graph of {facts.nodes} nodes ({facts
 {listed}
 | `{MANIFEST}` | checksums of all files; those of private files can confirm a guess about them | owner |
 
-No file holds the graph, its features or the seed of the noise, and none holds labels that the level protects.
+{_held(certificate)}
 
 ## Use
 
@@ -367,6 +368,19 @@ def _spent(certificate: Certificate, budget: float) -> str:
     if budget > certificate.epsilon:
         spent += f"; with further releases for changed new nodes at most {budget:.4g}"
     return spent if certificate.secure else f"{spent}; the noise was seeded, so this is for experiments only"
+
+
+def _held(certificate: Certificate) -> str:
+    """What no file holds of the data."""
+    tables = [part for m in certificate.mechanisms if isinstance(m, GaussianRelease) for part in m.table.split("+")]
+    if "attributes" in tables:
+        return (
+            f"`{STATE}` holds labels and, where they are used, scaled features: the level treats them as public. "
+            "No file holds the links of the graph or the seed of the noise."
+        )
+    return (
+        "No file holds the graph, its features or the seed of the noise, and none holds labels that the level protects."
+    )
 
 
 def _publishing(certificate: Certificate) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import ClassVar
 
 import torch
@@ -27,7 +28,17 @@ from graphveil.methods.networks import (
     normalize_rows,
 )
 from graphveil.methods.spending import Settings
-from graphveil.methods.tables import Tables, class_width, in_noises, noise_of, own_width, readable, widths
+from graphveil.methods.tables import (
+    Tables,
+    class_width,
+    degree_width,
+    in_noises,
+    noise_of,
+    own_width,
+    readable,
+    widths,
+    without_unused,
+)
 from graphveil.methods.training import KeptRows, Logits, all_logits, cross_fitted, train_privately
 from graphveil.privacy.levels import Public, protects_attributes
 from graphveil.privacy.mechanisms import Role
@@ -181,8 +192,8 @@ class DecoupledConvolution(NodeClassifier):
 
     def _fusion(self, plan: Plan, width: int) -> Fusion:
         if "head" in plan.names:
-            return ClippedFusion(plan.facts.classes, width)
-        return Fusion(plan.facts.classes, width, self._summed_width(plan))
+            return ClippedFusion(plan.facts.classes, width, self._degrees(plan))
+        return Fusion(plan.facts.classes, width, self._degrees(plan) + self._summed_width(plan))
 
     def _linkx(self, like: Rows, classes: int, dropout: float = 0.0) -> LinkxHead:
         return LinkxHead(like, self.hidden, classes, dropout)
@@ -225,6 +236,10 @@ class DecoupledConvolution(NodeClassifier):
         width = own_width(parts, classes) + self._blocks(plan) * class_width(parts, plan.facts)
         return width if "head" in plan.names else width + self._summed_width(plan)  # a free head reads Z in two forms
 
+    def _degrees(self, plan: Plan) -> int:
+        """Columns of Z that are degrees: one for each relation, after those of classes."""
+        return self._blocks(plan) * degree_width(self._parts(plan))
+
     def _summed_width(self, plan: Plan) -> int:
         """Columns of A W."""
         return self._blocks(plan) * sum(widths(self._parts(plan), plan.facts))
@@ -253,8 +268,14 @@ class DecoupledConvolution(NodeClassifier):
         summed = self.arithmetic.product(rows, self._table)
         if self.draws_noise(from_graph):
             assert self.joined_release is not None
-            summed = self._ledger.release_new_rows(self.joined_release, summed)
+            summed = self._unused_at_zero(self._ledger.release_new_rows(self.joined_release, summed))
         return self._head(features, self._finish_new(summed.float()))
+
+    def _unused_at_zero(self, summed: torch.Tensor) -> torch.Tensor:
+        """Noisy rows of A W without the columns of tables that the fit did not use."""
+        plan = self._ledger.plan
+        parts = self._parts(plan)
+        return without_unused(summed, self._table, parts, plan.facts) if "attributes" in parts.split("+") else summed
 
     def _finish_new(self, summed: torch.Tensor) -> torch.Tensor:
         """Z of nodes that have no row in any table."""
@@ -274,7 +295,8 @@ class DecoupledConvolution(NodeClassifier):
         if parts != "trained":
             noise = noise_of(self._ledger, "release")
             blocks = summed.chunk(self._blocks(plan), dim=1) if summed.shape[1] else [summed]
-            read = [own, *(readable(block, parts, noise, plan.facts) for block in blocks)]
+            tables, degrees = zip(*(readable(block, parts, noise, plan.facts) for block in blocks), strict=True)
+            read = [own, *tables, *chain.from_iterable(degrees)]
             return torch.cat(read if "head" in plan.names else [*read, in_noises(summed, noise)], dim=1)
         Z = summed + self._bias
         return Z if isinstance(self.level, Public) else normalize_rows(Z)

@@ -26,7 +26,7 @@ from graphveil.methods.fitted import FittedModel
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import Answers
-from graphveil.methods.predictions import FitKeeper, FittedState
+from graphveil.methods.predictions import FitKeeper, FittedState, answered
 from graphveil.methods.scales import learn_scales
 from graphveil.methods.stages import History, log_end, log_start
 from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
@@ -200,7 +200,8 @@ class NodeClassifier(FittedModel):
             with kept, self._noting(ledger):
                 inputs = make_inputs()
                 inputs.target = replace(inputs.target, weights=self._class_weights(inputs, ledger))
-                return self._fit(inputs, ledger).detach().cpu(), isinstance(inputs.features, SparseRows)
+                logits = answered(self._fit(inputs, ledger).detach().cpu())
+                return logits, isinstance(inputs.features, SparseRows)
 
     @contextmanager
     def _noting(self, ledger: LedgerLike) -> Iterator[None]:

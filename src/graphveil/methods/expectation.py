@@ -294,9 +294,12 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
     alone = shown["features"]
     best = max(value for name, value in shown.items() if name != "features")
     if followed == "features":
+        # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
+        by_doubt = best - alone > defaults.WORTH_IT_POINTS + defaults.AHEAD_POINTS
+        doubt = ", a difference that noise may have made" if by_doubt else ""
         return (
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
-            f"features alone, about {best:.0f} % with the graph."
+            f"features alone, about {best:.0f} % with the graph{doubt}."
         )
     if expected.joined[followed] - expected.joined["features"] > defaults.WORTH_IT_POINTS:
         right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."

@@ -129,17 +129,15 @@ class HopsHead(nn.Module):
 class Fusion(nn.Module):
     """A linear map of [log-posteriors from X | Z] that starts as their sum: few parameters, so little noise.
 
-    Z has a block of one column per class for each table; columns beyond them, and the last `beside`, start without
-    weight.
+    Z has a block of one column per class for each table; the last `beside` columns start without weight.
     """
 
     def __init__(self, classes: int, width: int, beside: int = 0) -> None:
         super().__init__()
         self.out = Linear(classes + width, classes)
         with torch.no_grad():
-            tables = 1 + (width - beside) // classes
             self.out.weight.zero_()
-            for block in self.out.weight[:, : tables * classes].split(classes, dim=1):
+            for block in self.out.weight[:, : classes + width - beside].split(classes, dim=1):
                 block.fill_diagonal_(1)
             self.out.bias.zero_()
 
@@ -150,13 +148,16 @@ class Fusion(nn.Module):
 class ClippedFusion(Fusion):
     """The same for clipped training, where inputs share a step by their size, so what they have in common costs.
 
-    Log-posteriors lose their mean, which says nothing, and the logarithm of the degree that of twenty links; tables
-    are four times as large. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
+    Log-posteriors lose their mean, which says nothing, and the logarithms of degrees, which are beside, that of twenty
+    links; tables are four times as large. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
     """
 
+    def __init__(self, classes: int, width: int, beside: int = 0) -> None:
+        super().__init__(classes, width, beside)
+        self._tables = width - beside
+
     def forward(self, opinion: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        classes = opinion.shape[1]
-        tables, degrees = z.tensor_split([z.shape[1] // classes * classes], dim=1)
+        tables, degrees = z.tensor_split([self._tables], dim=1)
         return super().forward(opinion - opinion.mean(1, keepdim=True), torch.cat([4 * tables, degrees - 3], dim=1))
 
 
@@ -189,8 +190,8 @@ def mean_of(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
 
 
 def log_probabilities(probabilities: torch.Tensor) -> torch.Tensor:
-    """Logarithms that stay finite where a probability is 0."""
-    return probabilities.clamp_min(1e-6).log()
+    """Logarithms that stay finite where a probability is 0, or where features were too large to give any."""
+    return probabilities.nan_to_num(1 / probabilities.shape[-1]).clamp_min(1e-6).log()
 
 
 def normalize_rows(table: torch.Tensor, norm: float = 1.0) -> torch.Tensor:

@@ -144,7 +144,7 @@ class Predictions(Parameters):
         """Class probabilities from rows of logits, with the declared shares of the classes; post-processing."""
         shares = self.declared_prior(self.fitted_.naming.classes, logits.shape[1])
         shift = 0.0 if shares is None else torch.tensor(shares, dtype=logits.dtype, device=logits.device).log()
-        return torch.softmax(logits + shift, dim=1)
+        return torch.softmax(answered(logits) + shift, dim=1)
 
     def predict(self, nodes: Any = None, *, threshold: float | None = None, positive: Any = None) -> np.ndarray:
         """The most probable class of nodes of the training graph.
@@ -308,6 +308,11 @@ class Predictions(Parameters):
         """Refuse a model that was not fitted."""
         if not hasattr(self, "fitted_"):
             raise _not_fitted()("model", self.method, "is not fitted yet; call fit first")
+
+
+def answered(logits: torch.Tensor) -> torch.Tensor:
+    """Rows of logits, and 0 for all classes of a node whose features are too large for an answer."""
+    return torch.where(logits.isfinite().all(dim=1, keepdim=True), logits, 0.0)
 
 
 @cache

@@ -13,8 +13,9 @@ import torch
 from torch.nn import functional
 
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import EXACT, Arithmetic
+from graphveil.execution.exact import EXACT, Arithmetic, power_above
 from graphveil.execution.sparse_rows import SparseRows, dense
+from graphveil.execution.sums import column_largest
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import log_probabilities
@@ -43,6 +44,8 @@ class Tables:
     def __init__(
         self, data: Inputs, opinions: torch.Tensor, tau: float, ledger: LedgerLike, arithmetic: Arithmetic = EXACT
     ) -> None:
+        # One node whose features are too large to give probabilities would spoil what tables are scaled by.
+        opinions = opinions.nan_to_num(1 / data.classes)
         self._data, self._opinions, self._tau, self._ledger = data, opinions, tau, ledger
         self._arithmetic, self._terms = arithmetic, ledger.plan.facts.terms
         self._private = protects_attributes(ledger.plan.level)
@@ -50,21 +53,22 @@ class Tables:
     def joined(self, name: str) -> torch.Tensor:
         """The tables that `name` joins by +, side by side, with the row norm 1 divided among them."""
         names = name.split("+")
-        used = [part for part in names if self._uses(part)] or names
+        used = [part for part in names if self._uses(part, names)]
         norms = dict(zip(used, row_norms(used), strict=True))
         return torch.cat([getattr(self, part) * norms.get(part, 0.0) for part in names], dim=1)
 
     def without_unused(self, summed: torch.Tensor, name: str) -> torch.Tensor:
         """A W with noise, where columns of tables that are not used are 0: they are noise alone."""
-        facts = self._ledger.plan.facts
-        used = [float(self._uses(part)) for part in name.split("+") for _ in range(widths(part, facts)[0])]
-        if all(used):
-            return summed
-        return summed * summed.new_tensor(used).repeat(summed.shape[1] // len(used))
+        names = name.split("+")
+        used = [self._uses(part, names) for part in names]
+        return _where_used(summed, used, name, self._ledger.plan.facts)
 
-    def _uses(self, part: str) -> bool:
-        """Neighbours' features are used only where features say nothing about their own node."""
-        return part != "attributes" or not self._features_tell
+    def _uses(self, part: str, names: Sequence[str]) -> bool:
+        """Beside other tables neighbours' features are used only where features differ, and say nothing about their own
+        node."""
+        if part != "attributes" or len(names) == 1:
+            return True
+        return not self._features_tell and float(self._data.longest(self.attributes)) > 0
 
     @cached_property
     def _features_tell(self) -> bool:
@@ -127,9 +131,12 @@ class Tables:
     def attributes(self) -> torch.Tensor:
         """Everybody's features, column by column in standard deviations from the mean; only where they are public.
 
-        Rows longer than usual are shortened to the usual length, which then is 1.
+        Rows longer than usual are shortened to the usual length, which then is 1. Columns are divided by powers of two
+        first: squares of large and of small numbers would leave the range of float32.
         """
         features = dense(self._data.features).float()
+        sizes = power_above(self._data.target.largest(column_largest(features)).double())
+        features = (features / sizes).float()
         rows = features - self._data.mean(features)
         rows = rows / (self._data.mean(rows.square()) * rows.shape[1]).sqrt().clamp_min(1e-6)
         return rows / rows.norm(dim=1, keepdim=True).clamp_min(1.0)
@@ -145,6 +152,20 @@ class Tables:
     def _to_norm_one(self, table: torch.Tensor) -> torch.Tensor:
         """Scaled as a whole, so that its longest row uses all of the release's row norm."""
         return table / self._data.longest(table).clamp_min(1e-12)
+
+
+def without_unused(summed: torch.Tensor, table: torch.Tensor, name: str, facts: PublicFacts) -> torch.Tensor:
+    """What `Tables.without_unused` returns, for rows of new nodes: a table that is not used is zero in W."""
+    blocks = zip(name.split("+"), table.split(widths(name, facts), dim=1), strict=True)
+    used = [part != "attributes" or bool(block.any()) for part, block in blocks]
+    return _where_used(summed, used, name, facts)
+
+
+def _where_used(summed: torch.Tensor, used: Sequence[bool], name: str, facts: PublicFacts) -> torch.Tensor:
+    if all(used):
+        return summed
+    columns = summed.new_tensor(used).repeat_interleave(torch.tensor(widths(name, facts), device=summed.device))
+    return summed * columns.repeat(summed.shape[1] // len(columns))
 
 
 def weighted_labels(
@@ -200,18 +221,25 @@ def own_width(name: str, classes: int) -> int:
     return classes * sum(part in RELEASED_IN_FULL for part in name.split("+"))
 
 
-def readable(summed: torch.Tensor, name: str, noise: float, facts: PublicFacts) -> torch.Tensor:
-    """Z as a head reads it, row by row: the direction of each table of classes on its own, so that a weak one does not
-    shrink a strong one; and, in the last column, the logarithm of the degree."""
+def degree_width(name: str) -> int:
+    """How many of these columns are degrees, the last ones."""
+    return int("degrees" in name.split("+"))
+
+
+def readable(
+    summed: torch.Tensor, name: str, noise: float, facts: PublicFacts
+) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+    """Z of one relation as a head reads it, row by row: the direction of each table of classes on its own, so that a
+    weak one does not shrink a strong one; and, apart from these, the logarithm of the degree."""
     names = [part for part in name.split("+") if part]
     blocks = dict(zip(names, summed.split(widths(name, facts), dim=1), strict=True))
     blocks.pop("attributes", None)
     degrees = blocks.pop("degrees", None)
     readable_blocks = [summed[:, :0], *(shrunk_rows(block, noise) for block in blocks.values())]
-    if degrees is not None:
-        norm = row_norms(names)[names.index("degrees")]
-        readable_blocks.append((degrees / norm).clamp_min(0).log1p())
-    return torch.cat(readable_blocks, dim=1)
+    if degrees is None:
+        return torch.cat(readable_blocks, dim=1), []
+    norm = row_norms(names)[names.index("degrees")]
+    return torch.cat(readable_blocks, dim=1), [(degrees / norm).clamp_min(0).log1p()]
 
 
 def in_noises(summed: torch.Tensor, noise: float) -> torch.Tensor:

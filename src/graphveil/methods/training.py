@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
+from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import EXACT, Arithmetic, cross_entropy
 from graphveil.execution.gradients import ClippedSums, ExactGradients
@@ -186,6 +187,10 @@ def train_freely(
                 best.offer(score(logits(target.validation)))
     best.take()
     model.eval()
+    broken = torch.tensor(sum(int((~each.isfinite()).any()) for each in model.parameters()))
+    if int(target.total(broken)):
+        why = "is where weights are no longer finite: features are too large, or the learning rate is"
+        raise InvalidInput("training", name, why)
 
 
 def _take_step(model: nn.Module, optimizer: torch.optim.Optimizer, gradients: Sequence[torch.Tensor]) -> None:
@@ -277,6 +282,10 @@ def cross_fitted(
     them next sees how good they really are; other nodes get the mean. `fit` is `train_freely` with its settings.
     """
     fold_of = target.folds(int(torch.randint(2**62, ())), folds)
+    sizes = target.total(torch.bincount(fold_of, minlength=folds)).tolist()
+    # Few training nodes may all be in one fold. There is no model without it then: all models learn from all of them.
+    if max(sizes) == sum(sizes):
+        fold_of = torch.full_like(fold_of, folds)
     models = nn.ModuleList()
     probabilities = []
     for fold in range(folds):
