@@ -226,6 +226,8 @@ def test_reasons_are_told():
     assert "about 71 % with the graph" in left
     assert read == "The graph was used: about 71 % right were expected with it, 70 % with features alone."
     close = Expected({"features": 90.1, "balanced": 90.0, "graph": 60.0}, {}, (51.0, 57.0))
+    tie = expectation_in_words("features", close)
+    assert "about 90 % right either way, and a balanced accuracy of about 51 % with features alone and 57 %" in tie
     assert "a balanced accuracy of about 57 % was expected with it, 51 % with features" in expectation_in_words(
         "balanced", close
     )

@@ -191,3 +191,15 @@ def test_how_degrees_vary_is_seen_in_the_weights(spread):
     weight = 2 * (1 / np.maximum(degrees[ends[0]], degrees[ends[1]])).sum() / nodes
     assert _degree_spread(weight, 0.0, degrees.mean(), 1) == pytest.approx(spread, abs=0.25)
     assert _degree_spread(weight, 100.0, degrees.mean(), 1) == pytest.approx(defaults.USUAL_SPREAD[0])
+
+
+def test_a_rare_class_that_keeps_to_itself_is_told():
+    priors = np.array([0.97, 0.03])
+    alike = np.array([[0.985, 0.015], [0.67, 0.33]])
+    rare = LinkStatistics(priors, 5.0, alike, 0.3, 0.9)
+    plan = make_plan(
+        "auto", gv.KNeighbor(1), PublicFacts(nodes=400, train_nodes=300, features=4, classes=2), epsilon=8.0
+    )
+    assert "nodes of one class link to it 11.0 times as often as chance would" in rare.sentences(plan)[0]
+    none = LinkStatistics(priors, 5.0, np.array([priors, priors]), 0.0, 0.9)
+    assert "links hardly depend on classes" in none.sentences(plan)[0]

@@ -39,7 +39,10 @@ Delta = Annotated[str, typer.Option(help="A number, or auto: by the number of pr
 Shares = Annotated[list[str] | None, typer.Option("--share", help="NAME=PART: a mechanism's part of mu^2.")]
 TableW = Annotated[
     str | None,
-    typer.Option("--table", help="DPDGC's W: auto, trained, labels, readers, neighbors, posteriors; + joins."),
+    typer.Option(
+        "--table",
+        help="DPDGC's W: auto, trained, labels, readers, neighbors, posteriors, degrees, attributes; + joins.",
+    ),
 ]
 Steps = Annotated[int | None, typer.Option(help="Steps of each private training; by default by epsilon.")]
 BatchSize = Annotated[int | None, typer.Option(help="Poisson batches of this expected size.")]

@@ -1,8 +1,8 @@
 """Tuned numbers of the methods: the value, what it was chosen on, and what it gains where that was measured.
 
-All of them were chosen on development graphs (Wisconsin87, CiteSeer, Actor, cSBM graphs and synthetic bags of
-words), never on the graphs of the reported tables. `graphveil bench table2 --graphs NAME` measures a
-change. Where no figure stands, none was kept.
+All of them were chosen on development graphs (CiteSeer, ACM, DBLP, Flickr, Twitch, Actor, tolokers, minesweeper,
+Wisconsin87, BU10, Coauthor Physics, cSBM and other synthetic graphs), never on the graphs of the reported tables.
+`graphveil bench table2 --graphs NAME` measures a change. Where no figure stands, none was kept.
 
 Formal guarantee: a fit's guarantee holds for every value of these numbers. They are public and depend on no private
 data; shares only divide the budget, and a plan is calibrated to epsilon whatever they are.

@@ -297,6 +297,13 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
         by_doubt = best - alone > defaults.WORTH_IT_POINTS + defaults.AHEAD_POINTS
         doubt = ", a difference that noise may have made" if by_doubt else ""
+        if abs(best - alone) <= defaults.WORTH_IT_POINTS:
+            without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
+            return (
+                "The graph was not used, because it was not expected to help clearly: about "
+                f"{alone:.0f} % right either way, and a balanced accuracy of about {without:.0f} % with features alone "
+                f"and {with_it:.0f} % with the graph."
+            )
         return (
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph{doubt}."

@@ -141,10 +141,15 @@ class LinkStatistics:
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
-        like = self._own_class("nodes link to their own class") or "links hardly depend on classes"
+        like = self._own_class("nodes link to their own class") or self._one_class() or "links hardly depend on classes"
         if plan.facts.weighted:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
+
+    def _one_class(self) -> str:
+        """The same for the class where it is most often so. A rare class hardly shows in what all classes do."""
+        most = float((np.diag(self.compatibility) / np.maximum(self.priors, 1e-9)).max())
+        return f"nodes of one class link to it {most:.1f} times as often as chance would" if most > 1.5 else ""
 
     def _own_class(self, what: str) -> str:
         """How often this happens, as a multiple of what chance would give; nothing if that is about as often."""
