@@ -339,7 +339,9 @@ def resumed(group, name, kept, parts=None):
 def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
     kept = tmp_path / "kept"
     together(before, begun, name, kept, writes)
-    left, logits, certificate = together(after, resumed, name, kept)[0]
+    outcome = together(after, resumed, name, kept)[0]
+    assert not isinstance(outcome, str), outcome
+    left, logits, certificate = outcome
     data, model = CASES[name]()
     model.execute(data)
     assert left == ["checkpoint.json", *(f"rank-{rank:04d}-of-{after:04d}" for rank in range(after))]

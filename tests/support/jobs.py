@@ -41,6 +41,7 @@ def together(processes: int, work: Callable[..., Any], *args: Any) -> list[Any]:
         for member in members:
             member.join(20)
             member.kill()
+            member.join()
     for error, _ in outcomes:
         assert error is None, error
     return [value for _, value in outcomes]

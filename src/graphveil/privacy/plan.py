@@ -26,6 +26,10 @@ SEARCH = "search"
 LARGEST_SHARE = 1e9
 
 
+# The losses of each kind of node.
+_Kinds = tuple[tuple[Loss, ...], ...]
+
+
 @dataclass(frozen=True)
 class Branch:
     """One way in which a fit may go on after the shared mechanisms of its plan."""
@@ -310,21 +314,14 @@ def _epsilon(losses: tuple[Loss, ...], delta: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def _least_factor(kinds: tuple[tuple[Loss, ...], ...], epsilon: float, delta: float) -> float:
+def _least_factor(kinds: _Kinds, epsilon: float, delta: float) -> float:
     """Cached, because fits that differ only in their seed have the same noise."""
     return least_factor(kinds, epsilon, delta)[0]
 
 
 @lru_cache(maxsize=1024)
-def _least_factor_beside(
-    fixed: tuple[tuple[Loss, ...], ...],
-    kinds: tuple[tuple[Loss, ...], ...],
-    guess: float,
-    epsilon: float,
-    delta: float,
-) -> float:
+def _least_factor_beside(fixed: _Kinds, kinds: _Kinds, guess: float, epsilon: float, delta: float) -> float:
     """The least noise factor of `kinds` at which they cost at most epsilon together with `fixed`; cached as above."""
-
     # A kind that pays for nothing but what another pays for too never pays more, and is not accounted.
     together = [before + own for before, own in zip(fixed, kinds, strict=True)]
     paying = [place for place, kind in enumerate(together) if kind in worst_kinds(together)]
@@ -341,13 +338,12 @@ def _least_factor_beside(
     return search_factor(spent, guess, epsilon, delta)[0]
 
 
-def _by_kind(mechanisms: Sequence[Mechanism]) -> tuple[tuple[Loss, ...], ...]:
+def _by_kind(mechanisms: Sequence[Mechanism]) -> _Kinds:
     return tuple(_losses(mechanisms, kind) for kind in KINDS)
 
 
 def _losses(mechanisms: Sequence[Mechanism], kind: Kind) -> tuple[Loss, ...]:
-    losses = (mechanism.loss(kind) for mechanism in mechanisms)
-    return tuple(loss for loss in losses if loss is not None)
+    return tuple(loss for mechanism in mechanisms if (loss := mechanism.loss(kind)) is not None)
 
 
 def _worst_mu(mechanism: Mechanism) -> float:
