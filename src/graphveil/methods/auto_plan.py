@@ -30,9 +30,9 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     if facts.directed and isinstance(level, Node):
         return Spending((own_training("features", "features", level, facts, settings),), {"features": 1.0})
     assert isinstance(level, KNeighbor | Node)
-    if not isinstance(level, KNeighbor) or not facts.directed:
-        return _statistics_first(level, facts, settings, epsilon)
-    return _directed(level, facts, settings, epsilon)
+    if facts.directed and isinstance(level, KNeighbor):
+        return _directed(level, facts, settings, epsilon)
+    return _statistics_first(level, facts, settings, epsilon)
 
 
 def spend_dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
