@@ -25,7 +25,8 @@ SCALES_SHARE = 0.01
 # the graph is not used.
 LINEAR_STEPS, LINEAR_RATE, LINEAR_SHRINKAGE = 100, 0.015, 0.25
 # Where features are all that is read, a network with a linear map beside it: how much the linear map counts at most, at
-# how many features it counts half of that, and how much of the first, linear classifier it starts from.
+# how many features it counts half of that, and how much of the first, linear classifier it starts from. Chosen on
+# Flickr, CiteSeer, ACM, Twitch, DBLP and Actor at epsilon 4 and 8: wide features gain, narrow ones lose a little.
 MOST_LINEAR_PART, LINEAR_PART_HALF_AT, FIRST_FEATURES_WEIGHT = 3.0, 1500, 0.3
 # Up to so many features it reads their products in pairs too. On tolokers (10 features, epsilon 8) that lifts average
 # precision from 0.364 to 0.392.

@@ -18,6 +18,9 @@ from graphveil.privacy.levels import KNeighbor, Level, Node
 from graphveil.privacy.plan import Plan
 from graphveil.privacy.sensitivity import link_statistics_units
 
+# What is said where the released numbers show nothing. That may be so, or the noise may be too large to tell.
+_HARDLY = "hardly depend on classes, or noise hides that they do"
+
 
 def link_sums(data: Inputs, level: Level) -> torch.Tensor:
     """The sums that are released, over pairs of linked training nodes of an undirected graph, each pair once.
@@ -141,7 +144,7 @@ class LinkStatistics:
     def sentences(self, plan: Plan) -> tuple[str, ...]:
         """In words, for the certificate and the report."""
         links = min(self.degree * plan.facts.nodes / plan.facts.train_nodes, plan.facts.nodes - 1)
-        like = self._own_class("nodes link to their own class") or self._one_class() or "links hardly depend on classes"
+        like = self._own_class("nodes link to their own class") or self._one_class() or f"links {_HARDLY}"
         if plan.facts.weighted:
             return (f"The links of a node weigh about {links:.3g} in all, and {like}.",)
         return (f"A node has about {links:.3g} links, and {like}.",)
@@ -177,7 +180,7 @@ class CoLinkStatistics(LinkStatistics):
         """In words, for the certificate and the report."""
         links = min(self.degree, plan.facts.nodes - 1)
         same = self._own_class("nodes that link to the same node belong to the same class")
-        like = same or "links to the same node hardly depend on classes"
+        like = same or f"links to the same node {_HARDLY}"
         return (f"A node links to about {links:.3g} others, and {like}.",)
 
 
