@@ -47,11 +47,11 @@ def graph_branches(noise=1.0, **options):
 
 
 def rows(count, seed):
-    """Labels, and the logits of two trainings and of their sum."""
+    """Labels, and the logits after half of a training and after the whole."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(3, size=count)
-    logits = [torch.from_numpy(rng.normal(size=(count, 3)) + np.eye(3)[labels]) for _ in range(3)]
-    return labels, logits[:2], logits[2]
+    logits = [torch.from_numpy(rng.normal(size=(count, 3)) + np.eye(3)[labels]) for _ in range(2)]
+    return labels, *logits
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,7 +67,7 @@ def test_one_replaced_row_moves_the_counts_by_its_own_votes(seed, label, logits,
     before = right_counts(labels, half, whole, branches, PRIORS)
     changed = labels.copy()
     changed[seed % 60] = label
-    for each in (*half, whole):
+    for each in (half, whole):
         each[seed % 60] = torch.tensor(logits, dtype=torch.float64)
     after = right_counts(changed, half, whole, branches, PRIORS)
     assert len(after) == EXPECTATIONS
@@ -78,7 +78,7 @@ def test_one_replaced_row_moves_the_counts_by_its_own_votes(seed, label, logits,
 def test_all_votes_of_one_row_can_turn():
     branches = graph_branches(noise=1000.0)
     sure = torch.tensor([[50.0, 0.0, 0.0]])
-    counts = [right_counts(np.array([label]), [sure, sure], sure, branches, PRIORS) for label in (0, 1)]
+    counts = [right_counts(np.array([label]), sure, sure, branches, PRIORS) for label in (0, 1)]
     assert (counts[0] - counts[1]).norm() == own_row_counts(EXPECTATIONS)
 
 
@@ -250,13 +250,13 @@ def test_rare_classes_count_as_much_as_frequent_ones():
     priors = np.array([0.9, 0.1])
     logits = torch.zeros(1000, 2)
     logits[:, 0] = 1.0
-    counts = right_counts(labels, [logits, logits], logits, {}, priors)
+    counts = right_counts(labels, logits, logits, {}, priors)
     assert counts[1] == 900, "everybody is taken for the frequent class"
     assert counts[2] == 100, "without the shares of classes everybody is taken for the rare one"
     logits[900:, 0] = -10.0
-    assert right_counts(labels, [logits, logits], logits, {}, priors)[2] == 100
+    assert right_counts(labels, logits, logits, {}, priors)[2] == 100
     logits[:900, 0] = 10.0
-    assert right_counts(labels, [logits, logits], logits, {}, priors)[2] == pytest.approx(200, rel=1e-5)
+    assert right_counts(labels, logits, logits, {}, priors)[2] == pytest.approx(200, rel=1e-5)
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 8.0])
@@ -285,15 +285,10 @@ def test_processes_count_what_one_counts():
     branches = graph_branches(noise=2.0)
     together = right_counts(labels, half, whole, branches, PRIORS)
     for cuts in ([0, 7, 9_000, 20_000], [0, 8_193, 20_000]):
-        parts = [
-            right_counts(labels[a:b], [each[a:b] for each in half], whole[a:b], branches, PRIORS, first=a)
-            for a, b in pairwise(cuts)
-        ]
+        parts = [right_counts(labels[a:b], half[a:b], whole[a:b], branches, PRIORS, first=a) for a, b in pairwise(cuts)]
         assert torch.equal(torch.stack(parts).sum(0), together)
     # Without its place, the second part would draw the numbers of the first one again.
-    first, second = (
-        right_counts(labels[a:b], [h[a:b] for h in half], whole[a:b], branches, PRIORS) for a, b in pairwise(cuts)
-    )
+    first, second = (right_counts(labels[a:b], half[a:b], whole[a:b], branches, PRIORS) for a, b in pairwise(cuts))
     assert not torch.equal(first + second, together)
 
 

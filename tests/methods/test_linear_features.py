@@ -9,20 +9,18 @@ import graphveil as gv
 from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
-from graphveil.methods import defaults
+from graphveil.methods import defaults, dpdgc
 from graphveil.methods.linear_features import (
     LinearClassifier,
+    Trained,
     WideNetwork,
     added_up,
-    training_mu,
+    mu_of,
+    train_linear,
     with_products,
     without_own_influence,
 )
-from graphveil.methods.spending import make_plan
-from graphveil.privacy.facts import PublicFacts
 
-PLAN = make_plan("auto", gv.KNeighbor(1), PublicFacts(nodes=400, train_nodes=300, features=4, classes=3), epsilon=8.0)
-NAMES = ["features 1", "features 2", "more features"]
 # Of (x, 1), for rows of features that are scaled to norm 5.
 LENGTHS = torch.full((30,), 26**0.5)
 
@@ -57,22 +55,35 @@ def test_a_node_that_is_sure_of_its_label_stays_finite():
     assert torch.equal(without_own_influence(sure, torch.tensor([0]), LENGTHS[:1], 100, 1.0), sure)
 
 
-def test_mu_of_several_trainings_is_that_of_all_together():
-    each = [training_mu(PLAN, [name]) for name in NAMES]
-    assert training_mu(PLAN, NAMES) == pytest.approx(sum(mu**2 for mu in each) ** 0.5)
-    assert each[0] == each[1] < each[2]
+def trained(value, mu, like):
+    """A training after which all weights have this value."""
+    model = LinearClassifier(like, 3)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.fill_(value)
+    return Trained(model, defaults.LINEAR_STEPS, mu)
+
+
+def test_a_training_and_its_first_half_cost_what_the_plan_says(monkeypatch):
+    seen = []
+    monkeypatch.setattr(dpdgc, "train_linear", lambda *given: seen.append(train_linear(*given)) or seen[-1])
+    model = gv.Auto(gv.KNeighbor(1), 8.0, seed=0, steps=7).fit(csbm(0.5, n=400, f=40, seed=0))
+    (half, whole), *_ = seen
+    planned = model.certificate_.plan()["first features"]
+    assert whole.mu == pytest.approx(2 / planned.noise_multiplier * 7**0.5)
+    assert (half.steps, whole.steps) == (3, 7)
+    assert half.mu == pytest.approx(whole.mu * (3 / 7) ** 0.5)
+    # Adam's steps are about as long as the rate, wherever noise is large.
+    sizes = [float(part.model.out.weight.norm()) for part in (half, whole)]
+    assert 0 < sizes[0] < sizes[1]
 
 
 def test_trainings_are_added_by_their_mu():
-    like, parts = torch.zeros(1, 4), []
-    for value in (1.0, 2.0, 3.0):
-        parts.append(LinearClassifier(like, 3))
-        with torch.no_grad():
-            for parameter in parts[-1].parameters():
-                parameter.fill_(value)
-    total = added_up(parts, PLAN, NAMES, like)
-    mu = [training_mu(PLAN, [name]) for name in NAMES]
-    expected = (mu[0] + 2 * mu[1] + 3 * mu[2]) / training_mu(PLAN, NAMES)
+    like = torch.zeros(1, 4)
+    parts = [trained(value, mu, like) for value, mu in ((1.0, 2.0), (2.0, 3.0), (3.0, 6.0))]
+    assert mu_of(parts) == 7
+    total = added_up(parts, like, 3)
+    expected = (2 + 2 * 3 + 3 * 6) / 7
     noise = defaults.LINEAR_RATE * defaults.LINEAR_STEPS**0.5
     shrunk = expected - defaults.LINEAR_SHRINKAGE * noise
     assert torch.allclose(total.out.weight, torch.full_like(total.out.weight, shrunk))
@@ -80,14 +91,11 @@ def test_trainings_are_added_by_their_mu():
 
 
 def test_weights_that_noise_could_have_made_are_zero():
-    like, part = torch.zeros(1, 4), LinearClassifier(torch.zeros(1, 4), 3)
-    noise = defaults.LINEAR_RATE * defaults.LINEAR_STEPS**0.5
-    with torch.no_grad():
-        part.out.weight.fill_(-0.9 * defaults.LINEAR_SHRINKAGE * noise)
-        part.out.bias.fill_(-0.9 * defaults.LINEAR_SHRINKAGE * noise)
-    alone = added_up([part], PLAN, NAMES[:1], like)
+    like, noise = torch.zeros(1, 4), defaults.LINEAR_RATE * defaults.LINEAR_STEPS**0.5
+    part = trained(-0.9 * defaults.LINEAR_SHRINKAGE * noise, 1.0, like)
+    alone = added_up([part], like, 3)
     assert not alone.out.weight.any()
-    assert torch.equal(alone.out.bias, part.out.bias)
+    assert torch.equal(alone.out.bias, part.model.out.bias)
 
 
 @pytest.mark.parametrize("sparse", [True, False])

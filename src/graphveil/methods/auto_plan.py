@@ -14,8 +14,8 @@ from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
 EXPECTATIONS = 7
-# What the features' classifier is trained by before a branch is chosen.
-FIRST_FEATURES = ("features 1", "features 2")
+# The training of features before a branch is chosen.
+FIRST_FEATURES = "first features"
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -105,14 +105,14 @@ def _first(
         role="expectation",
         own_rows=True,
     )
-    return statistics, *(_linear(name, level, facts, settings) for name in FIRST_FEATURES), expectation
+    return statistics, _linear(FIRST_FEATURES, level, facts, settings), expectation
 
 
 def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
     """Their shares, and that of more features, which get the rest."""
     shares = {
         "statistics": statistics,
-        **dict.fromkeys(FIRST_FEATURES, defaults.FIRST_FEATURES_SHARE),
+        FIRST_FEATURES: defaults.FIRST_FEATURES_SHARE,
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
     return {**shares, "more features": 1 - sum(shares.values())}

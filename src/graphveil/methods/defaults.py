@@ -35,10 +35,10 @@ NARROW_FEATURES = 32
 # helps to judge or to weigh them.
 OWN_INFLUENCE = 0.4
 
-# The default's parts of mu^2: link statistics, two first trainings of features, expected accuracies; then what the
+# The default's parts of mu^2: link statistics, a first training of features, expected accuracies; then what the
 # three branches do with the rest. The epsilon of label responses is a part of the whole, with the largest value below.
 # Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Physics, BU10, Wisconsin87 and cSBM graphs (docs/results/default).
-STATISTICS_SHARE, FIRST_FEATURES_SHARE = 0.016, 0.05
+STATISTICS_SHARE, FIRST_FEATURES_SHARE = 0.016, 0.1
 # Expected accuracies get more where few nodes train (`expectation_share`): the least and the largest part, and the
 # number of training nodes from which on the least is enough. On the tutorial's graph (450 training nodes, epsilon 8)
 # the least part has noise of 2 points.

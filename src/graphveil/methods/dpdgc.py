@@ -13,7 +13,6 @@ from torch.nn import functional
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Linear
-from graphveil.execution.ledger import planned_training
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
 from graphveil.methods.decoupled import DecoupledConvolution
@@ -27,10 +26,11 @@ from graphveil.methods.expectation import (
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import (
     LinearClassifier,
+    Trained,
     WideNetwork,
     added_up,
+    mu_of,
     train_linear,
-    training_mu,
     without_own_influence,
 )
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
@@ -99,70 +99,61 @@ class DPDGC(DecoupledConvolution):
         directed = plan.facts.directed
         sums = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
         links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", sums), plan)
-        names = list(auto_plan.FIRST_FEATURES)
-        models = [self._linear(data, ledger, name) for name in names]
+        after_half, after_all = self._linear(data, ledger, auto_plan.FIRST_FEATURES)
 
         @torch.no_grad()
-        def judged(parts: Sequence[int]) -> torch.Tensor:
-            chosen = [names[part] for part in parts]
-            model = added_up([models[part] for part in parts], plan, chosen, data.features)
-            logits = model(data.features_of(train))
-            return self._without_own_influence(data, plan, logits, chosen).cpu()
+        def judged(part: Trained) -> torch.Tensor:
+            logits = added_up([part], data.features, data.classes)(data.features_of(train))
+            return self._without_own_influence(data, logits, [part]).cpu()
 
         if directed:
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
         known = labels[train].cpu().numpy()
-        half, whole, place = [judged([0]), judged([1])], judged([0, 1]), data.target.first
-        right = self._right_counts(known, half, whole, branches, links.priors, first=place)
+        half, whole = judged(after_half), judged(after_all)
+        right = self._right_counts(known, half, whole, branches, links.priors, first=data.target.first)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
         later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
         if followed == "features":
             (name,) = later
-            return self._finish_alone(data, ledger, name, added_up(models, ledger.plan, names, data.features))
-        models.extend(self._linear(data, ledger, name) for name in later)
-        names.extend(later)
-        features = added_up(models, ledger.plan, names, data.features)
+            return self._finish_alone(data, ledger, name, added_up([after_all], data.features, data.classes))
+        parts = [after_all, *(self._linear(data, ledger, name)[1] for name in later)]
         if directed:
-            return self._join_tables(data, ledger, features, names)
+            return self._join_tables(data, ledger, parts)
         facts = ledger.plan.facts
         unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
         accuracy = min(1.0, expected.features[followed] / 100)
         branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
-        return self._join_neighbors(data, ledger, features, names, branch)
+        return self._join_neighbors(data, ledger, parts, branch)
 
-    def _without_own_influence(
-        self, data: Inputs, plan: Plan, logits: torch.Tensor, names: Sequence[str]
-    ) -> torch.Tensor:
+    def _without_own_influence(self, data: Inputs, logits: torch.Tensor, parts: Sequence[Trained]) -> torch.Tensor:
         """Logits of training nodes by these trainings, less a part of what each node added to its own."""
         train = data.target.train
         lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
-        steps = planned_training(plan, names[0]).steps
-        return without_own_influence(logits, data.target.labels[train], lengths, steps, training_mu(plan, names))
+        return without_own_influence(logits, data.target.labels[train], lengths, parts[0].steps, mu_of(parts))
 
-    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> LinearClassifier:
+    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> tuple[Trained, Trained]:
         return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
 
-    def _join_tables(
-        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str]
-    ) -> torch.Tensor:
-        """DPDGC's tables beside features that were trained by these mechanisms."""
-        train = data.target.train
+    def _join_tables(self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained]) -> torch.Tensor:
+        """DPDGC's tables beside features that were trained in these parts."""
+        train, features = data.target.train, added_up(parts, data.features, data.classes)
         with torch.no_grad():
             logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-            logits[train] = self._without_own_influence(data, ledger.plan, logits[train], names)
+            logits[train] = self._without_own_influence(data, logits[train], parts)
         self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
         with torch.no_grad():
             return self._head(data.features, self._released)
 
     def _join_neighbors(
-        self, data: Inputs, ledger: LedgerLike, features: LinearClassifier, names: Sequence[str], branch: GraphBranch
+        self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained], branch: GraphBranch
     ) -> torch.Tensor:
         """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
         plan, train = ledger.plan, data.target.train
+        features = added_up(parts, data.features, data.classes)
         (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
         with torch.no_grad():
             logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
@@ -178,7 +169,7 @@ class DPDGC(DecoupledConvolution):
         self._table, self._released, self._head = W, Z, head
         with torch.no_grad():
             evidence = head.evidence(logits, Z)
-            own = self._without_own_influence(data, plan, logits[train], names)
+            own = self._without_own_influence(data, logits[train], parts)
             evidence[train] = head.evidence(own, Z[train])
         evidence_of = KeptRows(evidence)
         train_privately(

@@ -8,7 +8,7 @@ all branches, and the rest of the budget follows from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -161,7 +161,7 @@ def _poisson(numbers: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 def right_counts(
     labels: np.ndarray,
-    half: Sequence[torch.Tensor],
+    half: torch.Tensor,
     whole: torch.Tensor,
     branches: Mapping[str, GraphBranch],
     priors: np.ndarray,
@@ -172,10 +172,11 @@ def right_counts(
 
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
-    Features alone by the mean of the `half` trainings and by the `whole` of both; then the same in the balanced branch;
-    then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all
-    classes count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's place among
-    all training nodes, of which these are from `first` on: the sums of several processes add up to that of one.
+    Features alone after `half` of their first training and after the `whole` of it; then the same in the balanced
+    branch; then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole
+    where all classes count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's
+    place among all training nodes, of which these are from `first` on: the sums of several processes add up to that of
+    one.
     """
     truth = torch.from_numpy(labels)
 
@@ -188,7 +189,7 @@ def right_counts(
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
     alike = _counting_alike(truth, priors)
-    votes = [torch.stack([right(each) for each in half]).mean(0), right(whole)]
+    votes = [right(half), right(whole)]
     last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
     for number, (name, branch) in enumerate(branches.items()):
         stream = np.random.PCG64(number)
@@ -198,7 +199,7 @@ def right_counts(
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
         both = joined(whole, counts, branch)
         if name == "balanced":
-            votes.append(torch.stack([right(joined(each, counts, branch)) for each in half]).mean(0))
+            votes.append(right(joined(half, counts, branch)))
             last.append(alike(both))
         votes.append(right(both))
     # Multiples of 2^-20 up to 1: exact in float64.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -16,13 +17,12 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Arithmetic, linear
-from graphveil.execution.ledger import planned_training
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import Perceptron
-from graphveil.methods.training import ROWS_AT_ONCE, label_rows, train_privately
-from graphveil.privacy.plan import Plan
+from graphveil.methods.training import ROWS_AT_ONCE, halfway_of, label_rows, train_privately
+from graphveil.privacy.mechanisms import ClippedTraining
 
 # Products of features that are kept from one step of a training to the next. What is beyond is computed again.
 _MOST_BYTES = 2**30
@@ -119,24 +119,50 @@ class _Products:
         return made
 
 
+@dataclass(frozen=True)
+class Trained:
+    """The linear classifier after some steps of its training.
+
+    Args:
+        model: The classifier.
+        steps: How many they were.
+        mu: What these full-batch steps cost a training node, as the mu of one Gaussian mechanism.
+    """
+
+    model: LinearClassifier
+    steps: int
+    mu: float
+
+
 def train_linear(
     data: Inputs, ledger: LedgerLike, name: str, device: str, show: bool | None, arithmetic: Arithmetic
-) -> LinearClassifier:
-    """A classifier trained as the mechanism `name` plans it."""
-    model = LinearClassifier(data.features, data.classes).to(device)
+) -> tuple[Trained, Trained]:
+    """Classifiers trained as the mechanism `name` plans it: after half of its steps, and after all."""
+    model, half = (LinearClassifier(data.features, data.classes).to(device) for _ in range(2))
     inputs = _Products(data.features)
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
         assert rows is not None
         return model.out(inputs(rows))
 
-    rate = defaults.LINEAR_RATE
-    train_privately(model, logits, data.target, ledger, name, learning_rate=rate, show=show, arithmetic=arithmetic)
-    return model
+    train_privately(
+        model,
+        logits,
+        data.target,
+        ledger,
+        name,
+        learning_rate=defaults.LINEAR_RATE,
+        show=show,
+        halfway=half,
+        arithmetic=arithmetic,
+    )
+    planned = ledger.training(name)
+    first = halfway_of(planned.steps)
+    return Trained(half, first, _mu(planned, first)), Trained(model, planned.steps, _mu(planned, planned.steps))
 
 
 @torch.no_grad()
-def added_up(models: Sequence[LinearClassifier], plan: Plan, names: Sequence[str], like: Rows) -> LinearClassifier:
+def added_up(parts: Sequence[Trained], like: Rows, classes: int) -> LinearClassifier:
     """One classifier from several trainings of it: the sum of their weights by mu, over the mu of all together.
 
     Adam makes the noise in each about as large, and the signal in proportion to mu, so this is the weighing with the
@@ -144,21 +170,23 @@ def added_up(models: Sequence[LinearClassifier], plan: Plan, names: Sequence[str
     the sum. Weights are moved towards zero by a part of it (soft thresholding, Donoho and Johnstone 1994): most columns
     of wide features say little. Post-processing of the trainings.
     """
-    total = LinearClassifier(like, plan.facts.classes).to(next(models[0].parameters()).device)
-    weights = [training_mu(plan, [name]) for name in names]
-    for sums, *parts in zip(total.parameters(), *(model.parameters() for model in models), strict=True):
-        for weight, part in zip(weights, parts, strict=True):
-            sums.add_(part, alpha=weight / training_mu(plan, names))
-    noise = defaults.LINEAR_RATE * math.sqrt(planned_training(plan, names[0]).steps)
+    total = LinearClassifier(like, classes).to(next(parts[0].model.parameters()).device)
+    for part in parts:
+        for sums, weights in zip(total.parameters(), part.model.parameters(), strict=True):
+            sums.add_(weights, alpha=part.mu / mu_of(parts))
+    noise = defaults.LINEAR_RATE * math.sqrt(parts[0].steps)
     matrix = total.out.get_parameter("weight")
     matrix.copy_(functional.softshrink(matrix, defaults.LINEAR_SHRINKAGE * noise))
     return total
 
 
-def training_mu(plan: Plan, names: Sequence[str]) -> float:
-    """What these full-batch trainings cost a training node together, as the mu of one Gaussian mechanism."""
-    trainings = [planned_training(plan, name) for name in names]
-    return math.hypot(*(2 * each.group.worst * math.sqrt(each.steps) / each.noise_multiplier for each in trainings))
+def mu_of(parts: Sequence[Trained]) -> float:
+    """What these trainings cost a training node together, as the mu of one Gaussian mechanism."""
+    return math.hypot(*(part.mu for part in parts))
+
+
+def _mu(planned: ClippedTraining, steps: int) -> float:
+    return 2 * planned.group.worst * math.sqrt(steps) / planned.noise_multiplier
 
 
 def without_own_influence(
