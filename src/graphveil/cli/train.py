@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphveil import validate
+from graphveil.cli.experiments import report_on
+from graphveil.cli.guarantee import warn_of_delta
 from graphveil.cli.options import (
     AsJson,
     Attributes,
@@ -52,8 +54,6 @@ from graphveil.cli.options import (
     parse_every,
     parse_named,
 )
-from graphveil.cli.plan import warn_of_delta
-from graphveil.cli.report import report_on
 from graphveil.errors import InvalidInput
 from graphveil.process import started_by_torchrun
 

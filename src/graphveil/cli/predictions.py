@@ -1,18 +1,20 @@
-"""`graphveil predict`: class probabilities from a run, for its nodes or for nodes that joined later."""
+"""Commands about predictions of a run: `predict`, `tokens` and `serve`."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphveil.cli.options import Nodes, Root, RunPath, SplitSeed, about_tables, check_new_file, load_graph, read_names
-from graphveil.errors import InvalidInput
+from graphveil.errors import GraphveilError, InvalidInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,3 +179,90 @@ def _spent(model: NodeClassifier) -> str:
 
 def _finite(value: float) -> float | None:
     return value if value < float("inf") else None
+
+
+def tokens(
+    run: RunPath,
+    nodes: Nodes = None,
+    every: Annotated[bool, typer.Option("--all", help="All nodes.")] = False,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="The operator's token, which exports everything.")
+    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="First end all tokens given so far.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="A new file that only you can read; otherwise to the terminal.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")] = False,
+) -> None:
+    """Print tokens for `graphveil serve`. Hand each to its own node: it opens that node's prediction and no other.
+
+    Tokens are not stored anywhere; they are computed from a secret in the run's owner/ folder.
+
+    Example: graphveil tokens runs/first --nodes 3,17
+    """
+    if (nodes is not None) + every + operator != 1:
+        raise InvalidInput("nodes", nodes, "give one of --nodes, --all and --operator")
+    check_new_file(out, run)
+    from graphveil.artifact import load
+    from graphveil.serve.answers import Predictions, tokens_of
+
+    predictions = Predictions.of(load(run))
+    names = [] if operator else [*map(predictions.name, range(len(predictions)))] if every else read_names(nodes or "")
+    for name in names:
+        if predictions.place(name) is None:
+            raise InvalidInput("nodes", name, "is not a node of this run")
+    issued = tokens_of(run, renew=renew)
+    if operator:
+        token = issued.of_operator()
+        text = (json.dumps({"operator": token}) if as_json else token) + "\n"
+    else:
+        text = _table({name: issued.of_node(name) for name in names}, as_json)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidInput("out", str(out), f"cannot be written: {error.strerror}") from None
+    typer.echo(f"written to {out}: {'1 token' if operator or len(names) == 1 else f'{len(names)} tokens'}")
+
+
+def _table(tokens: dict[str, str], as_json: bool) -> str:
+    if as_json:
+        return json.dumps(tokens, indent=2) + "\n"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("node", "token"), *tokens.items()])
+    return text.getvalue()
+
+
+_NEEDED = ("fastapi", "uvicorn", "httptools")
+
+
+def serve(
+    run: RunPath,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; anything but loopback needs TLS in front.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, without tokens and names.")] = False,
+) -> None:
+    """Serve predictions over HTTP, each node's own, until Ctrl-C.
+
+    Whoever asks needs a token of `graphveil tokens`.
+
+    Example: graphveil serve runs/first --port 8080
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidInput("port", port, "must lie between 0 and 65535")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise GraphveilError(f"graphveil serve needs {', '.join(missing)}: pip install 'graphveil[serve]'")
+    from graphveil.serve.server import address_of, app_of, bind, is_loopback, serve_until_told
+
+    with bind(host, port) as bound:
+        app = app_of(run)
+        if not is_loopback(bound):
+            typer.echo(f"warning: tokens travel in clear, and {host} is not loopback: put TLS in front", err=True)
+        typer.echo(f"serving {run} on {address_of(bound)} until Ctrl-C")
+        serve_until_told(app, bound, access_log=access_log)
