@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from graphveil.auditing import audit_mechanisms
 from graphveil.auditing.mechanisms import Subject
 from graphveil.auditing.report import Finding
-from graphveil.auditing.run import audit_mechanisms
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.search import METRICS

@@ -10,9 +10,9 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.distributed.shard import Span
 from graphveil.execution import Ledger
+from graphveil.noise import Draw, NoiseSource
 from graphveil.noise.keystream import CHUNK
 from graphveil.noise.normals import Rounding
-from graphveil.noise.source import Draw, NoiseSource
 from graphveil.privacy.mechanisms import Responses
 from graphveil.privacy.plan import Plan
 
