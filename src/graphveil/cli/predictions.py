@@ -204,7 +204,7 @@ def tokens(
         raise InvalidInput("nodes", nodes, "give one of --nodes, --all and --operator")
     check_new_file(out, run)
     from graphveil.artifact import load
-    from graphveil.serve.answers import Predictions, tokens_of
+    from graphveil.serve import Predictions, tokens_of
 
     predictions = Predictions.of(load(run))
     names = [] if operator else [*map(predictions.name, range(len(predictions)))] if every else read_names(nodes or "")

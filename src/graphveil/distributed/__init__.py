@@ -30,8 +30,7 @@ from graphveil.artifact.saving import NODES
 from graphveil.distributed.checkpoint import ShardedCheckpoint
 from graphveil.distributed.group import Group, JobEnded, Result
 from graphveil.distributed.inputs import ShardedInputs
-from graphveil.distributed.ledger import ShardedLedger, SharedSource
-from graphveil.distributed.shard import Shard, Span
+from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
 from graphveil.methods import METHODS
 from graphveil.methods.estimator import NodeClassifier

@@ -22,10 +22,9 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from graphveil.artifact import load
 from graphveil.errors import InvalidInput
-from graphveil.serve.answers import Predictions, tokens_of
-from graphveil.serve.app import make_app
+from graphveil.serve import Predictions, tokens_of
+from graphveil.serve.app import make_app, person_page
 from graphveil.serve.guard import NOT_HTTP, REFUSED, Connections, Guard, log, raw_refusal
-from graphveil.serve.page import person_page
 
 LARGEST_HEAD = 16 * 1024
 # How much of a refused body is read and thrown away, so that the client gets the refusal.
