@@ -264,7 +264,7 @@ def test_the_refused_do_not_stay(thread, monkeypatch):
 
 
 def test_networks_of_one_customer_count_as_one_client():
-    from graphveil.serve.guard import Connections
+    from graphveil.serve.server import Connections
 
     connections = Connections()
     assert connections.admit("2001:db8::1", 9, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
@@ -145,6 +146,7 @@ def _model(
 
 def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
     from graphveil.artifact.predictions import best_classes, csv_head, csv_rows
+    from graphveil.storage.decoding import without_infinity
 
     naming, width = model.fitted_.naming, probabilities.shape[1]
     if form == "csv":
@@ -157,7 +159,7 @@ def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarr
         for name, guess, row in zip(names, best, probabilities, strict=True)
     ]
     classes = [naming.class_name(index) for index in range(width)]
-    ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
+    ledger = {"epsilon": without_infinity(model.epsilon_spent), "budget": without_infinity(model.budget_)}
     return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
 
 
@@ -172,13 +174,9 @@ def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], p
 
 
 def _spent(model: NodeClassifier) -> str:
-    if _finite(model.epsilon_spent) is None:
+    if math.isinf(model.epsilon_spent):
         return "nothing is protected"
     return f"epsilon {model.epsilon_spent:.4g} of {model.budget_:.4g} spent"
-
-
-def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None
 
 
 def tokens(
@@ -258,7 +256,8 @@ def serve(
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise GraphveilError(f"graphveil serve needs {', '.join(missing)}: pip install 'graphveil[serve]'")
-    from graphveil.serve.server import address_of, app_of, bind, is_loopback, serve_until_told
+    from graphveil.serve.app import app_of
+    from graphveil.serve.server import address_of, bind, is_loopback, serve_until_told
 
     with bind(host, port) as bound:
         app = app_of(run)

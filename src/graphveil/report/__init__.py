@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil.errors import InvalidInput
-from graphveil.evaluation import Evaluation, evaluate
+from graphveil.evaluation import Evaluation
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES, SPECS
 from graphveil.experiments.results import CALLS, RUNS, Results, read_results
 from graphveil.experiments.summary import escaped, markdown_table, plain_table
@@ -27,13 +27,11 @@ from graphveil.storage.files import write_files
 __all__ = [
     "FORMATS",
     "Chart",
-    "Evaluation",
     "Experiment",
     "Point",
     "RunFolder",
     "Series",
     "charts_of",
-    "evaluate",
     "html_report",
     "read_folder",
     "write_report",

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Mapping
 from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
@@ -16,12 +17,13 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from graphveil.artifact import load
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.process import __version__
 from graphveil.report.document import Html, as_html, document, element, note, section
-from graphveil.serve import LONGEST_NAME, Predictions, Tokens
-from graphveil.serve.guard import DETAILS, Guard, Handler, Metrics, refusal
+from graphveil.serve import LONGEST_NAME, Predictions, Tokens, tokens_of
+from graphveil.serve.server import DETAILS, Guard, Handler, Metrics, refusal
 
 LARGEST_BODY = 16 * 1024
 _PREDICTION = "/v1/prediction"
@@ -51,6 +53,13 @@ class Problem(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok"]
+
+
+def app_of(run: Path) -> Guard:
+    """The application that serves this run."""
+    model = load(run)
+    tokens = tokens_of(run)
+    return make_app(Predictions.of(model), tokens, person_page(model.certificate_, model.epsilon_spent))
 
 
 def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) -> Guard:
