@@ -68,9 +68,9 @@ _CONTENTS = {
 }
 
 
-def check_new_run(field: str, folder: Path) -> None:
+def check_new_run(folder: Path) -> None:
     """Refuse a run folder that exists or that could not be written; nothing is left of the trial."""
-    check_new_folder(field, folder, _LONGEST)
+    check_new_folder("out", folder, _LONGEST)
 
 
 def check_apart(out: Path, checkpoint: Path) -> None:

@@ -121,7 +121,7 @@ def _words(field: str, text: str | None) -> list[str] | None:
 
 
 def _show(results: Results, out: Path) -> None:
-    from graphveil.experiments.summary import as_text
+    from graphveil.experiments import as_text
 
     typer.echo(as_text(results))
     typer.echo(f"* best of its level, ~ within its interval, in brackets the paper's figure; written to {out}/table.md")

@@ -279,7 +279,7 @@ def _checked_graph(model: NodeClassifier, options: Options) -> Graph:
     from graphveil.artifact.saving import check_budget, check_new_run, check_space
 
     if options.out is not None:
-        check_new_run("out", options.out)
+        check_new_run(options.out)
     model.check_parameters()
     data = options.load()
     data.check_trainable()

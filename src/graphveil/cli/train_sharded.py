@@ -141,7 +141,7 @@ def _other_places(group: Group) -> Iterator[Path]:
 
 def _check_out(options: Options) -> None:
     if options.out is not None:
-        check_new_run("out", options.out)
+        check_new_run(options.out)
 
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.evaluation import Evaluation
+from graphveil.experiments import escaped, markdown_table, plain_table
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES, SPECS
 from graphveil.experiments.results import CALLS, RUNS, Results, read_results
-from graphveil.experiments.summary import escaped, markdown_table, plain_table
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict
 from graphveil.report.charts import Chart, Point, Series, calibration_chart, charts_of
