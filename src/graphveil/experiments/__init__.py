@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from rich import box, progress
 from rich.console import Console
+from rich.table import Column
 from rich.table import Table as RichTable
 
 from graphveil import validate
@@ -173,9 +174,10 @@ class Display:
                 progress.TimeElapsedColumn(),
                 progress.TimeRemainingColumn(),
                 progress.TextColumn("{task.fields[failed]} failed"),
-                progress.TextColumn("{task.description}", style="dim"),
+                progress.TextColumn("{task.description}", style="dim", table_column=Column(ratio=1, no_wrap=True)),
                 console=console,
                 transient=True,
+                expand=True,
                 speed_estimate_period=86_400.0,  # a day: runs may be long
             )
             self._task = self._bar.add_task("", total=total, completed=done, failed=0)
@@ -218,8 +220,6 @@ _NOTES = (
     'delta, unless given as a number: "paper" is 10 to the minus number of digits of the training nodes, at edge level '
     'of the stored edges; "auto" is the largest power of ten up to 0.1 / nodes, at edge level up to 0.1 / (n (n - 1)).',
 )
-
-
 # Half of all percentages: an interval as wide as this says nothing.
 _ANYTHING = 50
 
