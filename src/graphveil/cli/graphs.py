@@ -152,7 +152,7 @@ def shard(
     Example: graphveil shard my-graph/ parts/ --parts 16 --memory 4GiB
     """
     from graphveil.distributed.division import divide_tables
-    from graphveil.distributed.part_files import write_parts
+    from graphveil.distributed.parts import write_parts
     from graphveil.distributed.unfinished import parse_memory
     from graphveil.graph.io import table_options
 

@@ -18,7 +18,7 @@ from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint, graph_sums
+from graphveil.graph.fingerprint import Fingerprint, graph_sums, mixed
 from graphveil.graph.graph import Direction
 from graphveil.graph.summary import ReadReport, Undeclared
 from graphveil.noise import Draw, NoiseSource
@@ -27,6 +27,8 @@ from graphveil.noise.normals import Rounding
 from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_edges
 from graphveil.privacy.mechanisms import Responses
 from graphveil.privacy.plan import Plan
+
+_EDGES_AT_ONCE = 2**20
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,25 @@ def check_divisible(graph: Graph) -> None:
     """Refuse a graph with links that parts cannot hold."""
     if graph.max_weight is not None or graph.relations is not None:
         raise InvalidInput("graph", graph.name, "weights and relations cannot be divided yet; use one process")
+
+
+def is_symmetric(source: np.ndarray, target: np.ndarray, group: Group) -> bool:
+    """Whether each edge of all processes is there in both directions.
+
+    The two directions of an edge may be in the parts of two processes. So each process adds keyed hashes of its edges,
+    with a sign for the direction, and the total of all processes must be zero. A graph that is not symmetric passes
+    with a probability of about 2^-64.
+    """
+    key = group.object_from_first(int(np.random.default_rng().integers(2**63)))
+    total = 0
+    for first in range(0, len(source), _EDGES_AT_ONCE):
+        a, b = (ends[first : first + _EDGES_AT_ONCE].astype(np.uint64) for ends in (source, target))
+        hashed = mixed(mixed(np.minimum(a, b) ^ np.uint64(key)) + np.maximum(a, b))
+        up = a < b
+        total += int(hashed[up].sum(dtype=np.uint64)) - int(hashed[~up].sum(dtype=np.uint64))
+    # Sums of int64 wrap, so a residue modulo 2^64 may be written as a signed number.
+    residue = (total + 2**63) % 2**64 - 2**63
+    return not int(group.total(torch.tensor([residue])))
 
 
 def return_free_memory() -> None:
