@@ -33,7 +33,7 @@ def docs(
 
     Example: graphveil docs theory
     """
-    pages = {file.stem: file for file in sorted(_folder().glob("*.md"))}
+    pages = {file.stem: file for file in sorted(_pages_folder().glob("*.md"))}
     if page is None:
         titles = {name: _title(file) for name, file in pages.items()}
         lines = (f"{name:12} {title}" for name, title in titles.items())
@@ -46,7 +46,7 @@ def docs(
     typer.echo(json.dumps({"page": name, "text": text}, indent=2) if as_json else text, nl=as_json)
 
 
-def _folder() -> Path:
+def _pages_folder() -> Path:
     """The pages in an installed package, or those of the source tree that it runs from."""
     package = Path(__file__).parents[1]
     for place in (package / "docs", package.parents[1] / "docs"):

@@ -71,9 +71,9 @@ def bench(
     summary(out)
     results = next(results for results in read_results(out) if results.name == spec.name)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), **asdict(progress), **_to_dict(results)}, indent=2))
+        typer.echo(json.dumps({"out": str(out), **asdict(progress), **_results_to_dict(results)}, indent=2))
     else:
-        _show(results, out)
+        _show_results(results, out)
     if progress.failed:
         raise typer.Exit(1)
 
@@ -120,14 +120,14 @@ def _words(field: str, text: str | None) -> list[str] | None:
     return words
 
 
-def _show(results: Results, out: Path) -> None:
+def _show_results(results: Results, out: Path) -> None:
     from graphveil.experiments import as_text
 
     typer.echo(as_text(results))
     typer.echo(f"* best of its level, ~ within its interval, in brackets the paper's figure; written to {out}/table.md")
 
 
-def _to_dict(results: Results) -> dict[str, Any]:
+def _results_to_dict(results: Results) -> dict[str, Any]:
     return {
         "experiment": results.name,
         "title": results.title,

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from graphveil.distributed.unfinished import Progress
     from graphveil.graph.statistics import Statistics
 
+# What tables at an address may use if nothing else is said.
+_MEMORY = "4GiB"
+
 
 @about_tables
 def init(
@@ -89,14 +92,14 @@ def datasets(
             continue
         rows.append((dataclasses.replace(statistics(graph), name=name), PAPER_TABLE_1.get(name)))
     if as_json:
-        typer.echo(json.dumps([_to_dict(ours, paper) for ours, paper in rows], indent=2))
+        typer.echo(json.dumps([_row_to_dict(ours, paper) for ours, paper in rows], indent=2))
     else:
         _print_table(rows)
     for message in missing:
         print(f"missing: {message}", file=sys.stderr)
 
 
-def _to_dict(ours: Statistics, paper: Statistics | None) -> dict[str, Any]:
+def _row_to_dict(ours: Statistics, paper: Statistics | None) -> dict[str, Any]:
     row = dataclasses.asdict(ours)
     if paper is not None:
         printed = dataclasses.asdict(paper)
@@ -123,10 +126,6 @@ def _difference(ours: Statistics, paper: Statistics) -> str:
     """The paper's figures where they differ from ours."""
     pairs = zip(ours.printed(), paper.printed(), strict=True)
     return ", ".join(theirs for own, theirs in pairs if own != theirs) or "same"
-
-
-# What tables at an address may use if nothing else is said.
-_MEMORY = "4GiB"
 
 
 @about_tables

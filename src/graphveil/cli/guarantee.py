@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from graphveil.privacy.mechanisms import Mechanism
     from graphveil.privacy.plan import Plan
 
+# No node of the built-in graph is read by more.
+_BUILT_IN_DEGREE = 25
+
 
 def plan(
     nodes: Annotated[int, typer.Option(help="Number of nodes.")],
@@ -123,9 +126,9 @@ def plan(
         raise InvalidInput("delta", made.delta, "no epsilon can be certified at it here; take a larger one")
     warn_of_delta(made)
     if as_json:
-        typer.echo(json.dumps(_to_dict(made), indent=2))
+        typer.echo(json.dumps(_plan_to_dict(made), indent=2))
     else:
-        _show(made)
+        _show_plan(made)
 
 
 def warn_of_delta(plan: Plan) -> None:
@@ -158,7 +161,7 @@ def _in_range(field: str, noise: float) -> float:
     return noise
 
 
-def _to_dict(plan: Plan) -> dict[str, object]:
+def _plan_to_dict(plan: Plan) -> dict[str, object]:
     from graphveil.privacy.plan import mechanisms_to_list
 
     shares = {name: share for outcome in reversed(plan.outcomes()) for name, share in outcome.shares().items()}
@@ -179,7 +182,7 @@ def _to_dict(plan: Plan) -> dict[str, object]:
     }
 
 
-def _table(mechanisms: Sequence[Mechanism], outcomes: Sequence[Plan]) -> Table:
+def _mechanism_table(mechanisms: Sequence[Mechanism], outcomes: Sequence[Plan]) -> Table:
     """Mechanisms that all of these outcomes of a plan have."""
     from rich.table import Table
 
@@ -194,7 +197,7 @@ def _table(mechanisms: Sequence[Mechanism], outcomes: Sequence[Plan]) -> Table:
     return table
 
 
-def _show(plan: Plan) -> None:
+def _show_plan(plan: Plan) -> None:
     from rich.console import Console
 
     from graphveil.privacy.mechanisms import READS_THE_GRAPH
@@ -207,14 +210,14 @@ def _show(plan: Plan) -> None:
         return
     if plan.branches:
         console.print("First, whatever comes out of it:")
-    console.print(_table(plan.shared, plan.outcomes()))
+    console.print(_mechanism_table(plan.shared, plan.outcomes()))
     if plan.branches:
         number = len(plan.branches)
         console.print(f"Then one of {number} branches, by what was released; each is accounted at delta / {number}:")
     for branch in plan.branches:
         reads = any(mechanism.role in READS_THE_GRAPH for mechanism in branch.mechanisms)
         console.print(f"branch {branch.name} ({'reads the graph' if reads else 'features alone'})")
-        console.print(_table(branch.mechanisms, [plan.follow(branch.name)]))
+        console.print(_mechanism_table(branch.mechanisms, [plan.follow(branch.name)]))
     by_kind = plan.epsilon_by_kind()
     kinds = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in by_kind.items())
     differing = f" ({kinds})" if len(set(by_kind.values())) > 1 else ""
@@ -244,10 +247,6 @@ def ledger(
     if account is None:
         raise InvalidInput("ledger", str(path), "there is no such file; `graphveil train --ledger FILE` makes it")
     typer.echo(json.dumps(account.to_dict(), indent=2) if as_json else str(account))
-
-
-# No node of the built-in graph is read by more.
-_BUILT_IN_DEGREE = 25
 
 
 @about_tables
@@ -317,7 +316,7 @@ def audit(
         options["max_degree"] = max_degree
     report = run_audit(
         method,
-        _level(level, k, max_degree, unit, attributes, data, twin),
+        _audited_level(level, k, max_degree, unit, attributes, data, twin),
         epsilon,
         graph=data,
         delta=parse_delta(delta),
@@ -331,13 +330,13 @@ def audit(
         **{name: value for name, value in options.items() if value is not None},
     )
     if out is not None:
-        _write(out, report)
+        _write_audit(out, report)
     typer.echo(report.to_json() if as_json else str(report))
     if report.verdict == "violated":
         raise typer.Exit(1)
 
 
-def _level(
+def _audited_level(
     name: str | None,
     k: int | None,
     max_degree: int | None,
@@ -356,7 +355,7 @@ def _level(
     return chosen_level(name, k, max_degree, unit, attributes)
 
 
-def _write(out: Path, report: AuditReport) -> None:
+def _write_audit(out: Path, report: AuditReport) -> None:
     from graphveil.auditing.report import draw_picture, picture_in_words
     from graphveil.storage.files import write_files
 

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "parquet")
 _ROWS_AT_ONCE = 2**14
+# What `serve` needs beside the rest.
+_NEEDED = ("fastapi", "uvicorn", "httptools")
 
 
 @about_tables
@@ -77,15 +79,15 @@ def predict(
         names = [name.strip() for name in asked.ids]
     else:
         if every and form == "csv":
-            _write(_all_lines(model), out, f"{facts.nodes} predictions; {_spent(model)}")
+            _write_predictions(_all_lines(model), out, f"{facts.nodes} predictions; {_spent(model)}")
             return
         places = range(facts.nodes) if every else naming.places("nodes", read_names(nodes or ""), facts.nodes)
         names = [naming.node(place) for place in places]
         probabilities = model.predict_proba(list(places))
-    _write([_render(model, names, probabilities, form)], out, f"{len(names)} predictions; {_spent(model)}")
+    _write_predictions([_render(model, names, probabilities, form)], out, f"{len(names)} predictions; {_spent(model)}")
 
 
-def _write(pieces: Iterable[bytes], out: Path | None, what: str) -> None:
+def _write_predictions(pieces: Iterable[bytes], out: Path | None, what: str) -> None:
     if out is None:
         for piece in pieces:
             typer.echo(piece.decode(), nl=False)
@@ -214,7 +216,7 @@ def tokens(
         token = issued.of_operator()
         text = (json.dumps({"operator": token}) if as_json else token) + "\n"
     else:
-        text = _table({name: issued.of_node(name) for name in names}, as_json)
+        text = _token_table({name: issued.of_node(name) for name in names}, as_json)
     if out is None:
         typer.echo(text, nl=False)
         return
@@ -226,15 +228,12 @@ def tokens(
     typer.echo(f"written to {out}: {'1 token' if operator or len(names) == 1 else f'{len(names)} tokens'}")
 
 
-def _table(tokens: dict[str, str], as_json: bool) -> str:
+def _token_table(tokens: dict[str, str], as_json: bool) -> str:
     if as_json:
         return json.dumps(tokens, indent=2) + "\n"
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([("node", "token"), *tokens.items()])
     return text.getvalue()
-
-
-_NEEDED = ("fastapi", "uvicorn", "httptools")
 
 
 def serve(

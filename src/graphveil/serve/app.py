@@ -252,7 +252,7 @@ def person_page(certificate: Certificate, epsilon_spent: float) -> tuple[str, st
     script = resources.files("graphveil.serve").joinpath("page.js").read_text(encoding="utf-8")
     protected = section("What is protected", *_items(what_is_protected(certificate, epsilon_spent)))
     exposed = section("What is not protected", *_items(what_is_not(certificate)))
-    parts = [_question(), protected, exposed]
+    parts = [_question_form(), protected, exposed]
     # Without protection the certificate is for the owner of the data, like everything else.
     if not isinstance(certificate.level, Public):
         whole = element("details", element("summary", "The whole certificate"), as_html(certificate))
@@ -340,16 +340,16 @@ def _sure(epsilon: float, delta: float) -> str:
     return f"{math.ceil(10 * sure) / 10:g}"
 
 
-def _question() -> Html:
-    name = element("label", "Your name in the graph", _field("node", "text", "username"))
-    token = element("label", "Your token", _field("token", "password", "current-password"))
+def _question_form() -> Html:
+    name = element("label", "Your name in the graph", _input("node", "text", "username"))
+    token = element("label", "Your token", _input("token", "password", "current-password"))
     form = element("form", name, token, element("button", "Show my prediction", type="submit"), id="ask")
     without = "Without JavaScript this form cannot ask; any program that speaks HTTP can: see /openapi.json."
     answer = element("div", id="answer", role="status", aria_live="polite")
     return section("Ask", form, Html(f"<noscript>{note(element('p', without))}</noscript>"), answer)
 
 
-def _field(name: str, kind: str, autocomplete: str) -> Html:
+def _input(name: str, kind: str, autocomplete: str) -> Html:
     # An input has no end tag.
     words = f'name="{name}" type="{kind}" autocomplete="{autocomplete}" spellcheck="false" autocapitalize="off"'
     return Html(f"<input {words} required>")
