@@ -21,7 +21,7 @@ from benchmarks.graphs import regular_graph
 from benchmarks.result import Result, Section
 from graphveil.distributed.group import Group
 from graphveil.distributed.inputs import ROWS_AT_ONCE, Batch, ShardedLinear
-from graphveil.distributed.part_files import write_parts
+from graphveil.distributed.parts import write_parts
 from graphveil.distributed.shard import Layout
 from graphveil.execution.draws import rounding_of
 from graphveil.execution.sparse_rows import CsrRows

@@ -9,7 +9,7 @@ import time
 
 import numpy as np
 
-from graphveil.serve.answers import Tokens
+from graphveil.serve import Tokens
 
 # If nothing differs, the share of pairs in which one kind is the slower one is 1/2 within 0.018 (one standard error of
 # 500 against 500); more than five of them are no accident.

@@ -22,7 +22,7 @@ from benchmarks.load import Load, drive
 from benchmarks.refusals import BOUND, largest_difference
 from benchmarks.result import Result, Section
 from graphveil.graph import csbm
-from graphveil.serve.answers import tokens_of
+from graphveil.serve import tokens_of
 
 _ASKED_RATE, _ASKED_P99 = 2000, 0.020
 _CONNECTIONS = 32

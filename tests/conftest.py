@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from graphveil.noise import keystream, normals, source
+from graphveil import noise
+from graphveil.noise import keystream, normals
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +43,6 @@ def arithmetic(request):
         pytest.skip("normals.c is not built")
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
-            patch.setattr(source, "fastest_normals", normals.TorchNormals)
-            patch.setattr(source, "fastest_keystream", keystream.PackagedKeystream)
+            patch.setattr(noise, "fastest_normals", normals.TorchNormals)
+            patch.setattr(noise, "fastest_keystream", keystream.PackagedKeystream)
         yield request.param

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, calibrate, compose
-from graphveil.accounting.calibration import least_factor
+from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, calibrate, compose, least_factor
 from graphveil.errors import InvalidInput
 
 DELTAS = st.sampled_from([1e-4, 1e-5, 1e-6])

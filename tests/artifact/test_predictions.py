@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save as tensor_bytes
 
 import graphveil as gv
-from graphveil.artifact import loading
+from graphveil import artifact
 from graphveil.artifact.contents import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers, Probabilities, read_new_nodes
 from graphveil.graph.summary import FeatureColumn
@@ -239,6 +239,6 @@ def test_a_loaded_run_is_mapped(tmp_path):
         return int(re.search(r"RssAnon:\s+(\d+)", Path("/proc/self/status").read_text())[1])
 
     start = anonymous()
-    found = loading._tensors(path)
+    found = artifact._tensors(path)
     assert float(found["logits"][nodes - 1].sum()) == 0
     assert anonymous() - start < 20_000

@@ -56,7 +56,7 @@ def use(folder):
     model.predict_proba()
     str(model.certificate_)
     pytest.importorskip("fastapi")
-    from graphveil.serve.server import app_of
+    from graphveil.serve.app import app_of
 
     app_of(folder)
 

@@ -3,9 +3,9 @@
 import pytest
 
 import graphveil as gv
+from graphveil.auditing import audit_mechanisms
 from graphveil.auditing.bounds import Branches, lower_bound
 from graphveil.auditing.mechanisms import Subject, attack_mechanisms
-from graphveil.auditing.run import audit_mechanisms
 from graphveil.execution import Ledger
 from graphveil.methods.spending import make_plan
 from support.alarms import expected_false_alarms

@@ -7,8 +7,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from graphveil.checkpoint import checkpoint
-from graphveil.checkpoint.checkpoint import Checkpoint
+from graphveil import checkpoint
+from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE, CheckpointFolder
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger

@@ -12,7 +12,8 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.checkpoint import Checkpoint, checkpoint
+from graphveil import checkpoint
+from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import STATE, Stage, State
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger

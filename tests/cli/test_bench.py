@@ -6,7 +6,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from graphveil.cli.bench import bench
+from graphveil.cli.experiments import bench
 from graphveil.errors import InvalidInput
 from graphveil.storage.files import read_journal
 from support.specs import write_spec

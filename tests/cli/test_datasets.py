@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from graphveil.cli.datasets import datasets
+from graphveil.cli.graphs import datasets
 from graphveil.errors import InvalidInput
 
 app = typer.Typer()

@@ -207,12 +207,12 @@ def test_a_file_size_limit_in_a_process_of_its_own(graph, tmp_path):
 
 
 def test_a_report_that_cannot_be_written_costs_no_run(run, graph, tmp_path, monkeypatch):
-    from graphveil.report import writing
+    from graphveil import report
 
     def refuse(*_):
         raise gv.InvalidInput("out", "run", "cannot be written to")
 
-    monkeypatch.setattr(writing, "write_files", refuse)
+    monkeypatch.setattr(report, "write_files", refuse)
     done = run("train", graph, *FIT, "--out", tmp_path / "run", "--checkpoint", tmp_path / "kept")
     assert done.returncode == 0
     assert "the run is complete, its report is not" in done.stderr

@@ -22,8 +22,7 @@ import pytest
 import graphveil as gv
 from graphveil.distributed import Group
 from graphveil.distributed.division import divide_tables
-from graphveil.distributed.part_files import write_parts
-from graphveil.distributed.parts import read_part
+from graphveil.distributed.parts import read_part, write_parts
 from graphveil.distributed.unfinished import EdgeBuckets, Memory, parse_memory
 from graphveil.errors import InvalidInput
 from graphveil.graph.io import table_options

@@ -22,8 +22,7 @@ import graphveil as gv
 from graphveil.checkpoint import folder
 from graphveil.cli import app
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
-from graphveil.distributed.part_files import write_parts
-from graphveil.distributed.parts import read_part
+from graphveil.distributed.parts import read_part, write_parts
 from graphveil.errors import InvalidInput
 from graphveil.graph import write_graph
 from graphveil.graph.summary import Undeclared

@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from graphveil.auditing.arithmetic_graphs import chosen_readers, cycle_labels
 from graphveil.distributed.inputs import ShardedRows, ShardedTarget
-from graphveil.distributed.ledger import RowShard
-from graphveil.distributed.shard import Layout
+from graphveil.distributed.shard import Layout, RowShard
 from graphveil.execution.exact import EXACT
 from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows

@@ -12,8 +12,7 @@ import pytest
 
 import graphveil as gv
 from graphveil.distributed import Group, Shard, check_supported
-from graphveil.distributed.part_files import write_parts
-from graphveil.distributed.parts import read_part
+from graphveil.distributed.parts import read_part, write_parts
 from graphveil.distributed.shard import Layout
 from graphveil.errors import InvalidInput
 from graphveil.graph.summary import Undeclared

@@ -9,6 +9,7 @@ import pytest
 import graphveil as gv
 from graphveil import accounting, auditing, experiments, graph, report
 from graphveil.auditing.verify import Verification, check_certificate, verify
+from graphveil.evaluation import Evaluation, evaluate
 from graphveil.methods import METHODS, method_class
 from graphveil.methods.spending import make_plan
 
@@ -29,10 +30,10 @@ VALUES += [accounting.Gaussian, accounting.SampledGaussian, accounting.Randomize
 VALUES += [accounting.Composition, accounting.Calibration]
 
 EXPORTED = [getattr(package, name) for package in (auditing, experiments, report) for name in package.__all__]
-OWN = [*(thing for thing in EXPORTED if inspect.isfunction(thing)), verify, check_certificate]
+OWN = [*(thing for thing in EXPORTED if inspect.isfunction(thing)), verify, check_certificate, evaluate]
 FUNCTIONS += [function for function in OWN if function not in FUNCTIONS]
 VALUES += [thing for thing in EXPORTED if dataclasses.is_dataclass(thing) and isinstance(thing, type)]
-VALUES += [Verification]
+VALUES += [Verification, Evaluation]
 # What says how much was spent, or how much was spent at least.
 GUARANTEES = [gv.audit, auditing.AuditReport, auditing.lower_bound, auditing.threshold_bound, auditing.gaussian_bound]
 GUARANTEES += [auditing.one_run_bound, verify]

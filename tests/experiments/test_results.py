@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from graphveil.errors import InvalidInput
-from graphveil.experiments import SPECS, make_tables, read_results
+from graphveil.experiments import SPECS, figure_text, make_tables, read_results
 from graphveil.experiments.results import Cell, bootstrap
-from graphveil.experiments.summary import figure_text
 from support.results import record
 
 

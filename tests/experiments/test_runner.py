@@ -3,8 +3,9 @@ import math
 
 import pytest
 
+from graphveil import experiments
 from graphveil.errors import InvalidInput
-from graphveil.experiments import SPECS, Spec, execution, read_spec, run_spec, runner
+from graphveil.experiments import Spec, execution, read_spec, run_spec
 from graphveil.privacy.certificate import Certificate
 from graphveil.storage.files import read_journal
 
@@ -138,7 +139,7 @@ def test_finished_runs_of_other_code_are_kept_and_mentioned(go, lines, monkeypat
     capsys.readouterr()
     assert go().new == 0
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr(runner, "code_digest", lambda: "another")
+    monkeypatch.setattr(experiments, "code_digest", lambda: "another")
     assert go().new == 0
     assert "note: 6 finished runs were made by other code" in capsys.readouterr().err
 
@@ -168,22 +169,6 @@ def test_nothing_to_run(go, tmp_path):
         run_spec(Spec("empty", "Empty", graphs=(), settings=()), tmp_path)
     with pytest.raises(InvalidInput, match="jobs = 0"):
         go(jobs=0)
-
-
-def test_the_time_left_is_that_of_similar_runs():
-    runs = SPECS["table2"].narrowed(methods=["gap", "mlp"], levels=["N_1"], seeds=2).runs()
-    by_kind = {(run.graph.name, run.method): run for run in runs}
-    cora, photo, other = by_kind["cora", "gap"], by_kind["photo", "gap"], by_kind["cora", "mlp"]
-
-    def record(run, seconds, status="done"):
-        return {"key": run.key, "run": run.to_dict(), "status": status, "total_seconds": seconds}
-
-    estimate = runner.Estimate([cora, photo, other], 2, [record(cora, 900.0, "failed")])
-    assert estimate.seconds_left() is None
-    estimate = runner.Estimate([cora, photo, other], 2, [record(cora, 10.0), record(cora, 20.0), record(photo, 45.0)])
-    assert estimate.seconds_left() == (15 + 45 + 15) / 2, "cora's mlp takes as long as other methods on cora"
-    estimate.finished(record(other, 3.0))
-    assert estimate.seconds_left() == (15 + 45) / 2
 
 
 def test_progress_in_a_pipe_is_one_line_for_each_run(go, capsys, monkeypatch):

@@ -1,7 +1,6 @@
 import pytest
 
-from graphveil.experiments import SPECS, read_results, summary
-from graphveil.experiments.summary import as_text
+from graphveil.experiments import SPECS, as_text, read_results, summary
 from graphveil.storage.files import Journal
 from support.results import record
 

@@ -13,8 +13,8 @@ import pytest
 import torch
 from scipy import stats
 
+from graphveil import noise
 from graphveil.noise import NoiseSource, normals
-from graphveil.noise import source as source_module
 from graphveil.noise.keystream import CHUNK
 from graphveil.noise.normals import NORMAL_ERROR, CompiledNormals, OpenPair, Rounding, TorchNormals, settle
 
@@ -48,9 +48,9 @@ def sources(library, monkeypatch):
     def pair(seed):
         compiled = NoiseSource(seed)
         with monkeypatch.context() as patch:
-            patch.setattr(source_module, "fastest_normals", TorchNormals)
+            patch.setattr(noise, "fastest_normals", TorchNormals)
             plain = NoiseSource(seed)
-            plain._workers.extend(source_module.Worker() for _ in range(1, torch.get_num_threads()))
+            plain._workers.extend(noise.Worker() for _ in range(1, torch.get_num_threads()))
         assert (compiled.arithmetic, plain.arithmetic) == ("compiled", "torch")
         return compiled, plain
 
@@ -94,7 +94,7 @@ def test_both_agree_where_pairs_are_left_open(sources, monkeypatch):
         settled.append(place)
         settle(pair, place, values, rounding)
 
-    monkeypatch.setattr(source_module, "settle", recorded)
+    monkeypatch.setattr(noise, "settle", recorded)
     seen, noisy = [], []
     for source in sources(1):
         values = torch.zeros(8_000_000, dtype=torch.float64)

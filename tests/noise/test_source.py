@@ -5,9 +5,9 @@ import pytest
 import torch
 from scipy import stats
 
+from graphveil import noise
 from graphveil.errors import InvalidInput
 from graphveil.noise import NoiseSource
-from graphveil.noise import source as randomness
 from support.checks import has_noise
 
 pytestmark = pytest.mark.usefixtures("arithmetic")
@@ -72,7 +72,7 @@ def test_a_bad_seed_is_named():
 
 
 def test_threads_do_not_change_what_is_drawn(monkeypatch):
-    monkeypatch.setattr(randomness, "_WORTH_A_THREAD", 1)
+    monkeypatch.setattr(noise, "_WORTH_A_THREAD", 1)
     threads = torch.get_num_threads()
     drawn = []
     try:

@@ -3,10 +3,10 @@ import ctypes
 import pytest
 import torch
 
-from graphveil.noise import source
+from graphveil import noise
+from graphveil.noise import Worker
 from graphveil.noise.keystream import BLOCKS, CHUNK, LockFreeKeystream
 from graphveil.noise.normals import CompiledNormals, Rounding
-from graphveil.noise.source import Worker
 
 KEY = bytes(range(32))
 ROUNDING = Rounding(std=1.7, step=2.0**-10)
@@ -26,7 +26,7 @@ def one_by_one(worker, chunks, block):
         here = block + number * BLOCKS
         words = worker._keystream.words(len(chunk), KEY, here)
         for pair in worker._normals.add(words, chunk, ROUNDING):
-            source.settle(pair, KEY + f"{here} {pair.pair} ".encode(), chunk, ROUNDING)
+            noise.settle(pair, KEY + f"{here} {pair.pair} ".encode(), chunk, ROUNDING)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 513, CHUNK, CHUNK + 1, 3 * CHUNK - 1])
@@ -43,13 +43,13 @@ def test_a_run_at_once_is_its_chunks_one_by_one(worker, count):
 def test_open_pairs_are_settled_on_the_way(worker, monkeypatch):
     """Some of the 8 million pairs, each with the hash of its own place."""
     places = []
-    settle = source.settle
+    settle = noise.settle
 
     def recorded(pair, place, *rest):
         places.append(place)
         settle(pair, place, *rest)
 
-    monkeypatch.setattr(source, "settle", recorded)
+    monkeypatch.setattr(noise, "settle", recorded)
     noisy = torch.zeros(16_000_000, dtype=torch.float64)
     expected = noisy.clone()
     worker.add(noisy.split(CHUNK), KEY, 0, ROUNDING)

@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
+from graphveil.evaluation import evaluate
 from graphveil.experiments import SPECS
-from graphveil.report import evaluate
 from graphveil.storage.files import Journal
 from support.results import certificate_of, record
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from graphveil.report import RunFolder, evaluate, html_report, write_report
+from graphveil.evaluation import evaluate
+from graphveil.report import RunFolder, html_report, write_report
 from support.browser import NETWORK, TOO_WIDE
 from support.results import certificate_of, write_paper
 

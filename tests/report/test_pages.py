@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from graphveil.errors import InvalidInput
+from graphveil.evaluation import evaluate
 from graphveil.experiments import SPECS, GraphRef
-from graphveil.report import evaluate, write_report
+from graphveil.report import write_report
 from support.results import certificate_of, write_results
 
 HOSTILE = '</script><script>alert(1)</script><img src=x onerror=alert(1)>"$\\frac{&amp;\x00\n_|'

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from graphveil.serve.answers import tokens_of
+from graphveil.serve import tokens_of
 from support.artifacts import NEW, fitted
 
 

@@ -9,7 +9,7 @@ import pytest
 import graphveil as gv
 from graphveil.artifact.contents import TOKEN_SECRET
 from graphveil.methods.naming import Naming
-from graphveil.serve.answers import Predictions, Tokens, tokens_of
+from graphveil.serve import Predictions, Tokens, tokens_of
 from support.artifacts import reseal
 
 ROWS = np.array([[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]], dtype=np.float32)

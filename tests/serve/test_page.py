@@ -3,7 +3,7 @@
 import pytest
 
 import graphveil as gv
-from graphveil.serve.page import person_page, what_is_not, what_is_protected
+from graphveil.serve.app import person_page, what_is_not, what_is_protected
 from support.artifacts import fitted
 
 LEVELS = {

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 import graphveil as gv
 from graphveil.artifact import problems
 from graphveil.cli import app
-from graphveil.serve.answers import tokens_of
+from graphveil.serve import tokens_of
 from support.artifacts import fitted
 
 
@@ -116,12 +116,12 @@ def test_the_secret_is_part_of_the_run(tmp_path):
 
 
 def test_a_kill_before_the_secret_was_listed_costs_nothing(tmp_path, monkeypatch):
-    from graphveil.serve import answers
+    from graphveil import serve
 
     folder = tmp_path / "run"
     fitted("mlp").save(folder)
     with monkeypatch.context() as killed:
-        killed.setattr(answers, "list_derived", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(serve, "list_derived", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             tokens_of(folder)
     gv.load(folder)

@@ -121,7 +121,7 @@ def test_what_is_not_http(service, name):
 
 
 def test_an_error_inside_says_nothing_about_itself(monkeypatch, caplog):
-    from graphveil.serve.answers import Predictions
+    from graphveil.serve import Predictions
 
     def fail(self, place):
         raise RuntimeError(f"secret about {self.name(place)}")
@@ -136,7 +136,7 @@ def test_an_error_inside_says_nothing_about_itself(monkeypatch, caplog):
 
 def test_nodes_are_looked_up_for_right_tokens_only(thread, monkeypatch):
     """The time of a refusal cannot depend on a look-up that does not happen; `make bench` measures it."""
-    from graphveil.serve.answers import Predictions
+    from graphveil.serve import Predictions
 
     looked_up, place = [], Predictions.place
     monkeypatch.setattr(Predictions, "place", lambda self, name: looked_up.append(name) or place(self, name))
@@ -264,7 +264,7 @@ def test_the_refused_do_not_stay(thread, monkeypatch):
 
 
 def test_networks_of_one_customer_count_as_one_client():
-    from graphveil.serve.guard import Connections
+    from graphveil.serve.server import Connections
 
     connections = Connections()
     assert connections.admit("2001:db8::1", 9, 2)

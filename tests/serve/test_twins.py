@@ -3,7 +3,7 @@
 import pytest
 from starlette.exceptions import HTTPException
 
-from graphveil.serve.answers import Predictions, Tokens
+from graphveil.serve import Predictions, Tokens
 from support.service import Service, check_existence_is_not_told, check_nobody_gets_anothers, in_thread, small_app
 
 

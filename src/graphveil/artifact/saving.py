@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import tempfile
@@ -35,6 +34,7 @@ from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, Public, describe, level_to_dict
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
+from graphveil.storage.decoding import without_infinity
 from graphveil.storage.files import Unwritable, check_new_folder, unwritable, write_folder
 
 CONFIG_FORMAT = "graphveil-model/2"
@@ -68,9 +68,9 @@ _CONTENTS = {
 }
 
 
-def check_new_run(field: str, folder: Path) -> None:
+def check_new_run(folder: Path) -> None:
     """Refuse a run folder that exists or that could not be written; nothing is left of the trial."""
-    check_new_folder(field, folder, _LONGEST)
+    check_new_folder("out", folder, _LONGEST)
 
 
 def check_apart(out: Path, checkpoint: Path) -> None:
@@ -238,7 +238,7 @@ def _contents(
         "format": CONFIG_FORMAT,
         "method": model.method,
         "params": {**published_params(model), "level": level_to_dict(model.level)},
-        "budget": budget if math.isfinite(budget) else None,
+        "budget": without_infinity(budget),
         "naming": state.naming.public_dict(),
     }
     weights, rows = tensors or (tensor_bytes(weights_of(model)), tensor_bytes(rows_of(model)))

@@ -17,6 +17,7 @@ from graphveil.auditing.black_box import Leak
 from graphveil.auditing.bounds import Bound, Scores
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import Level, describe, level_to_dict
+from graphveil.storage.decoding import without_infinity
 from graphveil.storage.files import write_files
 
 Verdict = Literal["consistent", "violated"]
@@ -105,8 +106,8 @@ class Movement:
             "mechanism": self.mechanism,
             "family": self.family,
             "claimed_sensitivity": self.claimed,
-            "moved": _finite(self.moved),
-            "ratio": _finite(self.ratio),
+            "moved": without_infinity(self.moved),
+            "ratio": without_infinity(self.ratio),
             "verdict": self.verdict,
             "nodes": self.nodes,
             "entries": self.entries,
@@ -173,8 +174,8 @@ class AuditReport:
             "twin": self.twin,
             "level": level_to_dict(self.level),
             "graph": self.graph,
-            "claimed_epsilon": _finite(self.claimed_epsilon),
-            "certified_epsilon": _finite(self.certified_epsilon),
+            "claimed_epsilon": without_infinity(self.claimed_epsilon),
+            "certified_epsilon": without_infinity(self.certified_epsilon),
             "delta": self.delta,
             "lower_bound": self.lower_bound,
             "confidence": self.confidence,
@@ -238,10 +239,6 @@ def _leak_line(leak: Leak) -> str:
 
 def _mark(verdict: Verdict) -> str:
     return "  <-- VIOLATED" if verdict == "violated" else ""
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 def picture_in_words(report: AuditReport) -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphveil import validate
-from graphveil.auditing.run import CANARIES, USUAL, audit, largest_degree
+from graphveil.auditing import CANARIES, USUAL, audit, largest_degree
 from graphveil.auditing.twins import TWINS
 from graphveil.experiments.spec import is_defined_at
 from graphveil.graph import Graph, csbm, load_dataset

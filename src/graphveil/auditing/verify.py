@@ -12,9 +12,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from graphveil.auditing import audit_mechanisms
 from graphveil.auditing.mechanisms import Subject
 from graphveil.auditing.report import Finding
-from graphveil.auditing.run import audit_mechanisms
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.search import METRICS
@@ -23,6 +23,7 @@ from graphveil.privacy.certificate import Certificate, assumptions_of, not_prote
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses
 from graphveil.privacy.plan import SEARCH, Plan
+from graphveil.storage.decoding import without_infinity
 
 _TOLERANCE = 1e-6
 # All branches of a plan are calibrated to the same epsilon, each to within a tenth of this.
@@ -61,13 +62,12 @@ class Verification:
         }
 
 
-def verify(run: str | Path, *, audits: bool = True, seed: int = 0) -> Verification:
+def verify(run: str | Path, *, audits: bool = True) -> Verification:
     """Check a run folder against its certificate.
 
     Args:
         run: A folder that `graphveil train --out` or `model.save` wrote; only the former has metrics.
         audits: Whether the cheap attacks are run.
-        seed: The seed of the attacks.
 
     Returns:
         The problems, if there are any.
@@ -89,7 +89,7 @@ def verify(run: str | Path, *, audits: bool = True, seed: int = 0) -> Verificati
     findings: list[Finding] = []
     if audits and not isinstance(certificate.level, Public) and not problems:
         plans = dict.fromkeys((certificate.plan().alone, *certificate.beside))  # equal candidates once
-        findings = [f for plan in plans for f in audit_mechanisms(Subject.sound(plan), CANARIES, CONFIDENCE, seed)]
+        findings = [f for plan in plans for f in audit_mechanisms(Subject.sound(plan), CANARIES, CONFIDENCE, seed=0)]
         problems += [
             f"audit: {f.attack} on {f.target} shows epsilon >= {f.bound.epsilon:.4g}, claimed {f.claimed_epsilon:.4g}"
             for f in findings
@@ -112,7 +112,7 @@ def _artifact(run: Path) -> tuple[list[str], float | None]:
     spent = model.epsilon_spent
     if spent > model.budget_ * (1 + _TOLERANCE):
         damage = [f"owner/new_nodes.jsonl: epsilon {spent:.4g} is spent, the budget is {model.budget_:.4g}"]
-    return [*damage, *_as_configured(model)], spent if math.isfinite(spent) else None
+    return [*damage, *_as_configured(model)], without_infinity(spent)
 
 
 def _as_configured(model: NodeClassifier) -> Iterator[str]:

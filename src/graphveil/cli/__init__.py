@@ -1,32 +1,64 @@
-"""The command line: one file per command, and the place that turns errors into one line and exit code 2."""
+"""The command line: its list of commands, and the place that turns errors into one line and exit code 2."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 
 from graphveil import __version__
-from graphveil.cli.audit import audit
-from graphveil.cli.bench import bench
-from graphveil.cli.datasets import datasets
-from graphveil.cli.docs import docs
-from graphveil.cli.init import init
-from graphveil.cli.ledger import ledger
-from graphveil.cli.plan import plan
-from graphveil.cli.predict import predict
-from graphveil.cli.report import report
-from graphveil.cli.serve import serve
-from graphveil.cli.shard import shard
-from graphveil.cli.tokens import tokens
+from graphveil.cli.experiments import bench, report
+from graphveil.cli.graphs import datasets, init, shard
+from graphveil.cli.guarantee import audit, ledger, plan, verify
+from graphveil.cli.options import AsJson
+from graphveil.cli.predictions import predict, serve, tokens
 from graphveil.cli.train import train
-from graphveil.cli.verify import verify
 from graphveil.errors import GraphveilError, InvalidInput
+
+
+def docs(
+    page: Annotated[str | None, typer.Argument(help="A page, such as theory; without it, the list of pages.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print a page of the documentation, or the list of pages.
+
+    Certificates cite docs/theory.md: its text comes with every installation.
+
+    Example: graphveil docs theory
+    """
+    pages = {file.stem: file for file in sorted(_pages_folder().glob("*.md"))}
+    if page is None:
+        titles = {name: _title(file) for name, file in pages.items()}
+        lines = (f"{name:12} {title}" for name, title in titles.items())
+        typer.echo(json.dumps(titles, indent=2) if as_json else "\n".join(lines))
+        return
+    name = page.removeprefix("docs/").removesuffix(".md")
+    if name not in pages:
+        raise InvalidInput("page", page, f"must be one of {', '.join(pages)}")
+    text = pages[name].read_text(encoding="utf-8")
+    typer.echo(json.dumps({"page": name, "text": text}, indent=2) if as_json else text, nl=as_json)
+
+
+def _pages_folder() -> Path:
+    """The pages in an installed package, or those of the source tree that it runs from."""
+    package = Path(__file__).parents[1]
+    for place in (package / "docs", package.parents[1] / "docs"):
+        if (place / "theory.md").is_file():
+            return place
+    raise InvalidInput("docs", str(package / "docs"), "the pages are missing; install graphveil again")
+
+
+def _title(file: Path) -> str:
+    with file.open(encoding="utf-8") as lines:
+        return next(lines).removeprefix("# ").strip()
+
 
 app = typer.Typer(
     name="graphveil",

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphveil import validate
+from graphveil.cli.experiments import report_on
+from graphveil.cli.guarantee import warn_of_delta
 from graphveil.cli.options import (
     AsJson,
     Attributes,
@@ -52,8 +54,6 @@ from graphveil.cli.options import (
     parse_every,
     parse_named,
 )
-from graphveil.cli.plan import warn_of_delta
-from graphveil.cli.report import report_on
 from graphveil.errors import InvalidInput
 from graphveil.process import started_by_torchrun
 
@@ -279,7 +279,7 @@ def _checked_graph(model: NodeClassifier, options: Options) -> Graph:
     from graphveil.artifact.saving import check_budget, check_new_run, check_space
 
     if options.out is not None:
-        check_new_run("out", options.out)
+        check_new_run(options.out)
     model.check_parameters()
     data = options.load()
     data.check_trainable()

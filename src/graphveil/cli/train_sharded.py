@@ -17,8 +17,8 @@ import typer
 from graphveil.artifact.saving import check_budget, check_new_run, check_space, other_places, save_somewhere
 from graphveil.checkpoint import AlreadySaved
 from graphveil.checkpoint.folder import STATE
+from graphveil.cli.experiments import report_on
 from graphveil.cli.options import command_line
-from graphveil.cli.report import report_on
 from graphveil.cli.train import Options, show_accuracies, show_saved
 from graphveil.distributed import Group, JobEnded, Shard, ShardedCheckpoint, check_supported, fit, save
 from graphveil.distributed.parts import is_parts, read_part
@@ -141,7 +141,7 @@ def _other_places(group: Group) -> Iterator[Path]:
 
 def _check_out(options: Options) -> None:
     if options.out is not None:
-        check_new_run("out", options.out)
+        check_new_run(options.out)
 
 
 def _check_room(model: NodeClassifier, facts: PublicFacts, options: Options) -> None:

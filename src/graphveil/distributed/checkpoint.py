@@ -27,8 +27,7 @@ import torch
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder, Stage, State, stage_bytes
 from graphveil.distributed.group import Group
-from graphveil.distributed.ledger import ShardedLedger, SharedSource
-from graphveil.distributed.shard import Shard, Span
+from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.ledger import Carried

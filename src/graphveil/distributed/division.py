@@ -27,21 +27,19 @@ import numpy as np
 import pyarrow as pa
 
 from graphveil import validate
-from graphveil.distributed.part_files import (
+from graphveil.distributed.parts import (
     EDGES,
     NAMES,
     NODES,
     Described,
-    RowGroups,
     edges_table,
     names_table,
-    node_rows_at_once,
     nodes_table,
     part_folder,
     sets_of,
 )
 from graphveil.distributed.shard import Layout
-from graphveil.distributed.unfinished import EdgeBuckets, Memory, Progress, Unfinished
+from graphveil.distributed.unfinished import EdgeBuckets, Memory, Progress, RowGroups, Unfinished, node_rows_at_once
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions

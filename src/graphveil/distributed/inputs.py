@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from graphveil.distributed.group import Group
-from graphveil.distributed.ledger import RowShard
-from graphveil.distributed.shard import Layout, Shard, return_free_memory
+from graphveil.distributed.shard import Layout, RowShard, Shard, return_free_memory
 from graphveil.execution.sparse_rows import CsrRows, Links, Product, SparseLinear, SparseRows, TransposedSums
 from graphveil.execution.sums import Factor
 from graphveil.methods.inputs import Inputs

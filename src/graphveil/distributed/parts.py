@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -26,19 +27,22 @@ import pyarrow.parquet
 import scipy.sparse as sp
 import torch
 
+from graphveil import validate
 from graphveil.distributed.group import Group
-from graphveil.distributed.part_files import DECLARED, EDGES, FORMAT, NAMES, NODES, part_folder
-from graphveil.distributed.shard import Layout, Shard, Span, return_free_memory
+from graphveil.distributed.shard import Layout, Shard, Span, check_divisible, is_symmetric, return_free_memory
+from graphveil.distributed.unfinished import RowGroups, node_rows_at_once
 from graphveil.errors import InvalidInput
-from graphveil.graph import Direction
-from graphveil.graph.fingerprint import mixed
+from graphveil.graph import Direction, Graph
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import check_declarations
-from graphveil.graph.splits import MASKS
+from graphveil.graph.splits import MASKS, SPLITS
 from graphveil.graph.summary import Undeclared
 from graphveil.graph.validation import node_ids
 from graphveil.storage.decoding import decoding, inside
+from graphveil.storage.files import unwritable, written_beside
 
+FORMAT = "graphveil-parts/1"
+DECLARED, NAMES, NODES, EDGES = "graph.json", "names.parquet", "nodes.parquet", "edges.parquet"
 _KEYS = ("format", "name", "directed", "classes", "starts")
 _EDGES_AT_ONCE = 2**20
 # The folder of a part, its first node, and the first node of the next part.
@@ -67,8 +71,7 @@ def read_part(path: Path, group: Group, direction: Direction = "out") -> Shard:
     """
     declared = group.by_first(lambda: _described(path, group.size))
     starts, classes = declared["starts"], declared["classes"]
-    parts = len(starts) - 1
-    chosen = Layout.even(parts, group.size).starts
+    chosen = Layout.even(len(starts) - 1, group.size).starts
     layout = Layout(tuple(starts[part] for part in chosen))
     mine = [
         (part_folder(path, part), starts[part], starts[part + 1])
@@ -122,8 +125,9 @@ def _own_columns(path: Path, mine: list[_Part], layout: Layout, directed: bool, 
     source = np.concatenate([ends[0] for ends in edges])
     target = np.concatenate([ends[1] for ends in edges])
     del edges
-    if not directed:
-        _check_symmetric(source, target, group, path)
+    if not directed and not is_symmetric(source, target, group):
+        why = "declares the graph undirected, but some edge has no way back"
+        raise InvalidInput("directed", False, f"{path.name}/{DECLARED} {why}")
     target -= first
     shape = layout.starts[-1], layout.span(group.rank).count
     return group.by_all(lambda: _rows(source, target, shape, first, path))
@@ -278,22 +282,119 @@ def _rows(source: np.ndarray, target: np.ndarray, shape: tuple[int, int], first:
     return matrix
 
 
-def _check_symmetric(source: np.ndarray, target: np.ndarray, group: Group, path: Path) -> None:
-    """Refuse a graph in which an edge is there in one direction alone.
+def write_parts(graph: Graph, path: Path, parts: int) -> None:
+    """Divide a graph that is in memory.
 
-    The two directions of an edge may be in the parts of two processes. So each process adds keyed hashes of its edges,
-    with a sign for the direction, and the total of all processes must be zero. A graph that is not symmetric passes
-    with a probability of about 2^-64.
+    Args:
+        graph: The graph.
+        path: The folder to create; it appears complete or not at all.
+        parts: How many parts.
+
+    Raises:
+        InvalidInput: There are more parts than nodes, the graph has weights or relations, or the folder exists or
+            cannot be written.
     """
-    key = group.object_from_first(int(np.random.default_rng().integers(2**63)))
-    total = 0
-    for first in range(0, len(source), _EDGES_AT_ONCE):
-        a, b = (ends[first : first + _EDGES_AT_ONCE].astype(np.uint64) for ends in (source, target))
-        hashed = mixed(mixed(np.minimum(a, b) ^ np.uint64(key)) + np.maximum(a, b))
-        up = a < b
-        total += int(hashed[up].sum(dtype=np.uint64)) - int(hashed[~up].sum(dtype=np.uint64))
-    # Sums of int64 wrap, so a residue modulo 2^64 may be written as a signed number.
-    residue = (total + 2**63) % 2**64 - 2**63
-    if int(group.total(torch.tensor([residue]))):
-        why = "declares the graph undirected, but some edge has no way back"
-        raise InvalidInput("directed", False, f"{path.name}/{DECLARED} {why}")
+    validate.count("parts", parts)
+    if path.exists():
+        raise InvalidInput("out", str(path), "exists already")
+    check_divisible(graph)
+    starts = Layout.even(graph.num_nodes, parts).starts
+    A = sp.csc_array(graph.reads("out"))
+    sets = sets_of({mask: getattr(graph, mask).numpy() for mask in MASKS}, graph.num_nodes)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with written_beside(path) as fresh:
+            fresh.mkdir()
+            Described.of(graph, starts).write(fresh)
+            if graph.node_ids is not None:
+                with RowGroups(fresh / NAMES) as names:
+                    names.add(names_table(0, pa.array(graph.node_ids.astype(str))))
+            for part, (first, last) in enumerate(pairwise(starts)):
+                folder = part_folder(fresh, part)
+                folder.mkdir()
+                x = graph.features[first:last]
+                x = x.numpy() if isinstance(x, torch.Tensor) else x.toarray()
+                with RowGroups(folder / NODES, node_rows_at_once(x.shape[1])) as nodes:
+                    labels = graph.labels[first:last].numpy()
+                    nodes.add(nodes_table(first, labels, sets[first:last], x, graph.class_names))
+                low, high = A.indptr[first], A.indptr[last]
+                target = np.repeat(np.arange(first, last), np.diff(A.indptr[first : last + 1]))
+                with RowGroups(folder / EDGES) as edges:
+                    edges.add(edges_table(A.indices[low:high].astype(np.int64), target))
+    except OSError as error:
+        raise unwritable(path, error, "out") from None
+
+
+@dataclass(frozen=True)
+class Described:
+    """The graph.json of a folder of parts; fields as in `Graph`."""
+
+    name: str
+    directed: bool
+    class_names: tuple[str, ...] | None
+    num_classes: int
+    starts: tuple[int, ...]
+    sparse: bool
+    undeclared: Undeclared
+    numeric_columns: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, graph: Graph, starts: tuple[int, ...]) -> Self:
+        """What is said about a graph that is divided at these nodes."""
+        return cls(
+            graph.name,
+            graph.directed,
+            graph.class_names,
+            graph.num_classes,
+            starts,
+            bool(sp.issparse(graph.features)),
+            graph.undeclared,
+            graph.numeric_columns,
+        )
+
+    def write(self, folder: Path) -> None:
+        classes = list(range(self.num_classes)) if self.class_names is None else list(self.class_names)
+        declared: dict[str, Any] = {"format": FORMAT, "name": self.name, "directed": self.directed, "classes": classes}
+        declared |= {"starts": self.starts, "sparse": self.sparse}
+        if self.undeclared != Undeclared():
+            declared["found"] = self.undeclared.to_dict()
+        if self.numeric_columns:
+            declared["numeric_columns"] = self.numeric_columns
+        (folder / DECLARED).write_text(json.dumps(declared, indent=2) + "\n", encoding="utf-8")
+
+
+def part_folder(folder: Path, part: int) -> Path:
+    return folder / f"part-{part:05d}"
+
+
+def nodes_table(
+    first: int, labels: np.ndarray, sets: np.ndarray, x: np.ndarray, class_names: tuple[str, ...] | None
+) -> pa.Table:
+    """Rows of nodes.parquet: nodes from `first` on, with -1 for no label, and sets as `sets_of` gives them."""
+    label = pa.array(labels.astype(np.int64), mask=labels < 0)
+    split = pa.array(np.maximum(0, sets.astype(np.int64) - 1), mask=sets == 0)
+    columns: dict[str, Any] = {
+        "id": np.arange(first, first + len(labels)),
+        "label": label if class_names is None else pa.array(class_names, pa.string()).take(label),
+        "split": pa.array(SPLITS, pa.string()).take(split),
+    }
+    return pa.table(columns | {f"x{j}": np.ascontiguousarray(x[:, j]) for j in range(x.shape[1])})
+
+
+def sets_of(masks: Mapping[str, np.ndarray], nodes: int) -> np.ndarray:
+    """0 for a node in no set, 1, 2 and 3 for training, validation and test."""
+    sets = np.zeros(nodes, np.uint8)
+    for number, mask in enumerate(MASKS, start=1):
+        if mask in masks:
+            sets[masks[mask]] = number
+    return sets
+
+
+def names_table(first: int, names: pa.Array) -> pa.Table:
+    """Rows of names.parquet."""
+    return pa.table({"id": np.arange(first, first + len(names)), "name": names.cast(pa.string())})
+
+
+def edges_table(source: np.ndarray, target: np.ndarray) -> pa.Table:
+    """Rows of edges.parquet."""
+    return pa.table({"source": source, "target": target})

@@ -1,5 +1,7 @@
-"""The division of long tables that is not complete: its folder, its state on disk, how much memory it may use, and its
-edges, sorted on disk."""
+"""The division of long tables that is not complete: its folder, its state on disk, how much memory it may use.
+
+Its files are written some rows at a time, and its edges are sorted on disk.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
 from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
-from graphveil.storage.files import lock_at_once, replace_file
+from graphveil.storage.files import lock_at_once, put_in_place, replace_file
 
 _STATE = "graphveil-division/1"
 # How many edges that are listed twice are remembered.
@@ -115,6 +120,54 @@ class Unfinished:
         """Write down what is done, in place of what was said before."""
         self.state |= done
         replace_file(self.folder / "state.json", render_checksummed(_STATE, self.state))
+
+
+class RowGroups:
+    """A Parquet file that is written some rows at a time, in row groups of equal length: its bytes do not depend on how
+    many rows come at a time. The file appears when it is complete.
+
+    Args:
+        path: The file.
+        rows: The length of a row group.
+    """
+
+    def __init__(self, path: Path, rows: int = 2**20) -> None:
+        self._path, self._rows = path, rows
+        # Always the same name: who goes on with an ended division writes over it.
+        self._unfinished = path.with_name(f"{path.name}-unfinished")
+        self._waiting: list[pa.Table] = []
+        self._count = 0
+        self._writer: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def add(self, table: pa.Table) -> None:
+        """Take some rows."""
+        self._waiting.append(table)
+        self._count += len(table)
+        while self._count >= self._rows:
+            self._write(self._rows)
+
+    def _write(self, rows: int) -> None:
+        whole = pa.concat_tables(self._waiting)
+        if self._writer is None:
+            self._writer = pyarrow.parquet.ParquetWriter(self._unfinished, whole.schema)
+        self._writer.write_table(whole.slice(0, rows).combine_chunks(), row_group_size=self._rows)
+        self._waiting, self._count = [whole.slice(rows)], len(whole) - rows
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if kind is None and (self._count or self._writer is None):
+            self._write(self._count)
+        if self._writer is not None:
+            self._writer.close()
+        if kind is None:
+            put_in_place(self._unfinished, self._path)
+
+
+def node_rows_at_once(features: int) -> int:
+    """The length of a row group of nodes: 64 MiB of features at most."""
+    return max(1, min(2**20, 2**24 // max(1, features)))
 
 
 class EdgeBuckets:

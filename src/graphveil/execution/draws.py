@@ -17,8 +17,8 @@ import torch
 
 from graphveil.accounting import RandomizedResponse
 from graphveil.errors import InvalidInput
+from graphveil.noise import NoiseSource
 from graphveil.noise.normals import Rounding
-from graphveil.noise.source import NoiseSource
 from graphveil.privacy import lattice
 
 if TYPE_CHECKING:

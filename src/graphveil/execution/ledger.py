@@ -17,7 +17,7 @@ from rich.progress import track
 from graphveil.accounting import RandomizedResponse
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response, within
-from graphveil.noise.source import NoiseSource
+from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Mechanism, Responses

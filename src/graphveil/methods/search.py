@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from graphveil import validate
-from graphveil.accounting import Gaussian, calibrate
-from graphveil.accounting.calibration import search_factor
+from graphveil.accounting import Gaussian, calibrate, search_factor
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.execution.ledger import Stages

@@ -1,5 +1,229 @@
-"""Random numbers: a keystream, normals that are rounded to a lattice, and `NoiseSource`, which hands them out."""
+"""Random numbers: the AES-256 counter-mode keystream, keyed by the operating system or by a seed.
 
-from graphveil.noise.source import NoiseSource
+With no seed the key is 256 bits from the operating system and is never stored. With a seed the key is derived from it:
+the run can be repeated, and anyone who guesses the seed can repeat its noise, so such a source calls itself insecure.
+Both use the same code, so tests with a seed test what runs without one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+
+import torch
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from graphveil import validate
+from graphveil.errors import InvalidInput
+from graphveil.noise.keystream import BLOCKS, CHUNK, LockFreeKeystream, fastest_keystream
+from graphveil.noise.normals import CompiledNormals, OpenPair, Rounding, between_one_and_two, fastest_normals, settle
 
 __all__ = ["NoiseSource"]
+
+
+# The least number of chunks for a further thread: one takes 0.15 ms, and starting a thread may take a few times that.
+_WORTH_A_THREAD = 6
+# Consecutive chunks that a thread takes at a time: their keystream needs one start.
+_IN_A_ROW = 4
+
+
+class Worker:
+    """Draws for one thread: from a place in the keystream to uniform numbers and noise, several chunks at a time.
+
+    Chunks that are given together follow each other in the keystream; all but the last are whole. What a chunk gets
+    depends only on the key and on its place. A worker has buffers of its own, so no two threads may share it.
+    """
+
+    def __init__(self) -> None:
+        self._keystream, self._normals = fastest_keystream(), fastest_normals()
+
+    @property
+    def arithmetic(self) -> str:
+        return self._normals.name
+
+    def uniforms(self, chunks: Sequence[torch.Tensor], key: bytes, block: int) -> None:
+        """Fill chunks with float64 in (0, 1), neither end included."""
+        for place, chunk in enumerate(chunks):
+            units = between_one_and_two(self._keystream.words(len(chunk), key, block + place * BLOCKS))
+            torch.add(units[: len(chunk)], 2.0**-53 - 1, out=chunk)
+
+    def add(self, chunks: Sequence[torch.Tensor], key: bytes, block: int, rounding: Rounding) -> None:
+        """Replace values (float64) by rounded sums of value and ideal normal, in place."""
+        for pair in self._add_in_double(chunks, key, block, rounding):
+            place = key + f"{block + pair.chunk * BLOCKS} {pair.pair} ".encode()
+            settle(pair, place, chunks[pair.chunk], rounding)
+
+    def _add_in_double(
+        self, chunks: Sequence[torch.Tensor], key: bytes, block: int, rounding: Rounding
+    ) -> list[OpenPair]:
+        """The same in double precision: some pairs are left open. In one call of C code where possible."""
+        if isinstance(self._keystream, LockFreeKeystream) and isinstance(self._normals, CompiledNormals):
+            return self._normals.add_run(self._keystream, key, block, chunks, rounding)
+        left = []
+        for number, chunk in enumerate(chunks):
+            words = self._keystream.words(len(chunk), key, block + number * BLOCKS)
+            left += [pair._replace(chunk=number) for pair in self._normals.add(words, chunk, rounding)]
+        return left
+
+
+# Fills consecutive chunks of the result, given a worker, the chunks and the keystream's block where they begin.
+Draw = Callable[[Worker, Sequence[torch.Tensor], int], None]
+
+
+class NoiseSource:
+    """A stream of independent random numbers on the CPU.
+
+    Args:
+        seed: Makes the stream repeatable, for experiments. None: the key comes from the operating system.
+
+    Formal guarantee: without a seed, the stream is indistinguishable from uniform bits for anyone who cannot break
+    AES-256. With a seed there is no guarantee: for experiments only.
+    """
+
+    def __init__(self, seed: int | None = None) -> None:
+        if seed is None:
+            key = os.urandom(32)
+        else:
+            seed = validate.count("seed", seed, least=0)
+            key = hashlib.sha256(f"graphveil noise {seed}".encode()).digest()
+        self.secure = seed is None
+        self._key, self._block, self._process = key, 0, os.getpid()
+        self._threads = torch.get_num_threads()
+        self._workers = [Worker()]
+
+    def __repr__(self) -> str:
+        return f"NoiseSource({self.description})"
+
+    def __getstate__(self) -> dict[str, object]:
+        """The state for copies and files. A secure key is never stored: a copy gets a key of its own."""
+        return {} if self.secure else {"secure": False, "_key": self._key, "_block": self._block}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        vars(self).update(vars(NoiseSource()))
+        vars(self).update(state)
+
+    @property
+    def description(self) -> str:
+        """How a certificate names this source."""
+        if self.secure:
+            return "AES-256 counter mode, keyed by the operating system"
+        return "AES-256 counter mode, seeded: for experiments only"
+
+    @property
+    def position(self) -> int:
+        """How many blocks of the keystream have been used."""
+        return self._block
+
+    def seek(self, position: int | None) -> None:
+        """Continue from the position of another source of the same seed. A secure source cannot do that."""
+        if self.secure:
+            raise InvalidInput("seed", None, "without one there is no earlier keystream to go on with")
+        self._block = validate.count("position", position, least=self._block)
+
+    def seal(self, data: bytes) -> bytes:
+        """Encrypt `data` so that only a source of the same seed can `unseal` it, for data from which the seed could be
+        derived.
+
+        Without a seed there is nothing to derive, and `data` is returned as it is.
+        """
+        if self.secure:
+            return data
+        nonce = os.urandom(12)
+        return nonce + AESGCM(self._sealing_key).encrypt(nonce, data, None)
+
+    def unseal(self, sealed: bytes) -> bytes:
+        """What was given to `seal`; another seed, or damaged data, is an error."""
+        if self.secure:
+            return sealed
+        try:
+            return AESGCM(self._sealing_key).decrypt(sealed[:12], sealed[12:], None)
+        except (InvalidTag, ValueError):  # the latter where it is cut off
+            raise InvalidInput("seed", "given", "is not the seed that this was made with") from None
+
+    @property
+    def _sealing_key(self) -> bytes:
+        return hashlib.sha256(b"graphveil seal" + self._key).digest()
+
+    @property
+    def arithmetic(self) -> str:
+        """Which implementation makes normals: "compiled", or "torch" where `normals.c` was not built."""
+        return self._workers[0].arithmetic
+
+    def uniform(self, *shape: int) -> torch.Tensor:
+        """float64 in (0, 1), neither end included."""
+        out = torch.empty(math.prod(shape), dtype=torch.float64)
+        self._each(out.split(CHUNK), self._draw_uniform)
+        return out.reshape(shape)
+
+    def _draw_uniform(self, worker: Worker, chunks: Sequence[torch.Tensor], block: int) -> None:
+        worker.uniforms(chunks, self._key, block)
+
+    def normal(self, *shape: int) -> torch.Tensor:
+        """float64 standard normals, rounded to multiples of 2^-16."""
+        out = torch.zeros(math.prod(shape), dtype=torch.float64)
+        self.add_normals(out, Rounding(std=1.0, step=2.0**-16))
+        return out.reshape(shape)
+
+    def add_normals(self, flat: torch.Tensor, rounding: Rounding) -> None:
+        """Replace float64 values by rounded sums of value and ideal normal, in place.
+
+        Args:
+            flat: The values, in one dimension.
+            rounding: The standard deviation of the noise, and the lattice of the sums.
+
+        Formal guarantee (docs/theory.md, section 8.2): each result is the correctly rounded sum of the value and an
+        independent ideal normal number, up to a total variation of 2^-180 for each pair of entries, if the keystream
+        is uniform.
+        """
+        self._each(flat.split(CHUNK), self._adding(rounding))
+
+    def _adding(self, rounding: Rounding) -> Draw:
+        return lambda worker, chunks, block: worker.add(chunks, self._key, block, rounding)
+
+    def integers(self, high: int, *shape: int) -> torch.Tensor:
+        """int64 uniform on 0 .. high - 1; the bias of 53-bit arithmetic is below high * 2^-53."""
+        return self.uniform(*shape).mul_(high).long().clamp_(max=high - 1)
+
+    def _each(self, chunks: Sequence[torch.Tensor], draw: Draw, skipped: int = 0, of: int | None = None) -> None:
+        """Call `draw` for all chunks, on several threads. The keystream of a chunk follows from its place, not from the
+        thread.
+
+        The chunks are those after the first `skipped` of `of` chunks (None: there are no others). The keystream of the
+        others is skipped.
+        """
+        if self.secure and self._process != os.getpid():  # after a fork both processes would draw the same noise
+            self._key, self._block, self._process = os.urandom(32), 0, os.getpid()
+        first = self._block + BLOCKS * skipped
+        self._block += BLOCKS * (len(chunks) if of is None else of)
+        threads = max(1, min(self._threads, len(chunks) // _WORTH_A_THREAD))
+        self._workers.extend(Worker() for _ in range(threads - len(self._workers)))
+        places = range(len(chunks))
+        left = deque(places[i : i + _IN_A_ROW] for i in places[::_IN_A_ROW])  # safe to share between threads
+
+        def run(worker: Worker) -> None:
+            while left:
+                try:
+                    row = left.popleft()
+                except IndexError:  # another thread was faster
+                    return
+                draw(worker, chunks[row.start : row.stop], first + row.start * BLOCKS)
+
+        # The calling thread starts at once; other threads take chunks that are left when they start.
+        futures = [_pool(threads - 1).submit(run, worker) for worker in self._workers[1:threads]]
+        try:
+            run(self._workers[0])
+        finally:
+            for future in futures:
+                if not future.cancel():
+                    future.result()
+
+
+@cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(threads, "graphveil noise")

@@ -25,7 +25,14 @@ from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, describe, level_from_dict, level_to_dict
 from graphveil.privacy.mechanisms import KINDS
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
-from graphveil.storage.decoding import check_declared, check_rendered, decoding, parse_checksummed, render_checksummed
+from graphveil.storage.decoding import (
+    check_declared,
+    check_rendered,
+    decoding,
+    parse_checksummed,
+    render_checksummed,
+    without_infinity,
+)
 from graphveil.storage.files import locked_whole, replace_file, unwritable
 
 FORMAT = "graphveil-ledger/1"
@@ -161,7 +168,7 @@ class Account:
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, with the figures that follow."""
-        return {**self.content(), "epsilon": _finite(self.epsilon), "used": self.used, "left": self.left}
+        return {**self.content(), "epsilon": without_infinity(self.epsilon), "used": self.used, "left": self.left}
 
     def content(self) -> dict[str, Any]:
         """What the file holds."""
@@ -360,7 +367,3 @@ def _same(entry: Entry, other: Entry) -> bool:
 
 def _unfollowed(plan: Plan) -> Plan:
     return replace(plan, followed=None)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

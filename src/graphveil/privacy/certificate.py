@@ -33,7 +33,7 @@ from graphveil.privacy.plan import (
     plan_from_dict,
     plan_to_dict,
 )
-from graphveil.storage.decoding import check_declared
+from graphveil.storage.decoding import check_declared, without_infinity
 
 SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")
@@ -160,10 +160,10 @@ class Certificate:
             "schema": SCHEMA,
             "method": self.method,
             "level": level_to_dict(self.level),
-            "epsilon": _finite(self.epsilon),
+            "epsilon": without_infinity(self.epsilon),
             "delta": self.delta,
-            "accountants": {"pld": _finite(self.epsilon), "rdp": _finite(self.rdp_epsilon)},
-            "epsilon_by_kind": {kind: _finite(value) for kind, value in self.epsilon_by_kind.items()},
+            "accountants": {"pld": without_infinity(self.epsilon), "rdp": without_infinity(self.rdp_epsilon)},
+            "epsilon_by_kind": {kind: without_infinity(value) for kind, value in self.epsilon_by_kind.items()},
             "warnings": list(self.warnings),
             "branches": [branch.name for branch in self.branches],
             "followed": self.followed,
@@ -183,9 +183,9 @@ class Certificate:
     def __post_init__(self) -> None:
         check_declared(self)
 
-    def to_json(self, indent: int | None = 2) -> str:
+    def to_json(self) -> str:
         """The certificate as JSON; an infinite epsilon is null."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
     @classmethod
     def from_json(cls, text: str) -> Certificate:
@@ -321,11 +321,6 @@ def library_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             versions[name] = "not installed"
     return versions
-
-
-def _finite(value: float) -> float | None:
-    """JSON has no infinity: null stands for it."""
-    return value if math.isfinite(value) else None
 
 
 def _infinite(value: float | None) -> float:

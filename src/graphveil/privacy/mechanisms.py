@@ -64,11 +64,6 @@ class ByKind:
     def worst(self) -> float:
         return max(self.training, self.unlabelled)
 
-    @property
-    def least(self) -> float:
-        """The smallest sensitivity that is not 0, or 0."""
-        return min((value for value in (self.training, self.unlabelled) if value > 0), default=0.0)
-
 
 @dataclass(frozen=True)
 class GaussianRelease:

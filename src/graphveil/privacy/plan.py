@@ -12,8 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from graphveil import validate
-from graphveil.accounting import AnyOf, Composition, Loss
-from graphveil.accounting.calibration import least_factor, search_factor, worst_kinds
+from graphveil.accounting import AnyOf, Composition, Loss, least_factor, search_factor, worst_kinds
 from graphveil.errors import InvalidInput
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.lattice import SAMPLER_DELTA

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
 
 from graphveil.privacy.facts import what_a_link_is
 from graphveil.privacy.levels import Level, Public, describe, is_zero_out
@@ -178,19 +179,27 @@ def _rows(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return f'<table style="{style}"><thead>{row("th", heads)}</thead><tbody>{body}</tbody></table>'
 
 
-def _lists(lines: Iterable[str]) -> str:
-    """Lines of a certificate: items become a list, the line above indented ones a heading, all else a paragraph."""
-    made, items = [], list[str]()
+# "h" a heading, "p" a sentence, "i" an item of a list: the script of a report, page.js, knows the same letters.
+Block = tuple[Literal["h", "p", "i"], str]
+
+
+def blocks(lines: Iterable[str]) -> Iterator[Block]:
+    """Lines of a certificate, divided into headings, sentences and items."""
     kept = [line for line in lines if line.strip()]
-    for line, after in zip([*kept, ""], [*kept[1:], "", ""], strict=True):
+    for line, after in zip(kept, [*kept[1:], ""], strict=True):
         if line.startswith("  - "):
-            items.append(f"<li>{_safe(line[4:])}</li>")
-            continue
-        made += [f"<ul>{''.join(items)}</ul>"] if items else []
-        items = []
-        heading = not line.startswith(" ") and after.startswith("  ")
-        text = _safe(line.strip())
-        made += [f"<p>{f'<b>{text}</b>' if heading else text}</p>"] if line else []
+            yield "i", line[4:]
+        else:
+            yield "h" if not line.startswith(" ") and after.startswith("  ") else "p", line.strip()
+
+
+def _lists(lines: Iterable[str]) -> str:
+    """Lines of a certificate as HTML."""
+    forms = {"h": "<p><b>{}</b></p>", "p": "<p>{}</p>", "i": "<li>{}</li>"}
+    made = []
+    for items, group in groupby(blocks(lines), key=lambda block: block[0] == "i"):
+        parts = "".join(forms[kind].format(_safe(text)) for kind, text in group)
+        made.append(f"<ul>{parts}</ul>" if items else parts)
     return "".join(made)
 
 

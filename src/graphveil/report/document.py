@@ -16,9 +16,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import Any, Literal
+from itertools import groupby
+from typing import Any
 
 from graphveil.errors import InvalidInput
+from graphveil.privacy import wording
 from graphveil.privacy.certificate import Certificate
 
 INK, MUTED, GRID, PAPER = "#1c2128", "#5b6470", "#e2e5e9", "#ffffff"
@@ -182,36 +184,20 @@ def _variables(colours: dict[str, str]) -> str:
     return "".join(f"--{name}:{colour};" for name, colour in colours.items())
 
 
-# "h" a heading, "p" a sentence, "i" an item of a list: page.js knows the same letters.
-Kind = Literal["h", "p", "i"]
-Block = tuple[Kind, str]
-
-
-def blocks(certificate: Certificate) -> list[Block]:
+def blocks(certificate: Certificate) -> list[wording.Block]:
     """The text of a certificate without its title, divided into headings, sentences and items."""
-    lines = [line for line in str(certificate).splitlines()[1:] if line.strip()]
-    divided: list[Block] = []
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
-        if line.startswith("  - "):
-            divided.append(("i", plain(line[4:])))
-        else:
-            heads_a_list = not line.startswith(" ") and after.startswith("  ")
-            divided.append(("h" if heads_a_list else "p", plain(line.strip())))
-    return divided
+    lines = str(certificate).splitlines()[1:]
+    return [(kind, plain(text)) for kind, text in wording.blocks(lines)]
 
 
 def as_html(certificate: Certificate) -> Html:
     """The whole certificate, for a page that shows a single one."""
+    tags = {"h": "h3", "p": "p", "i": "li"}
     parts: list[Html] = []
-    items: list[Html] = []
-    for kind, text in blocks(certificate):
-        if kind == "i":
-            items.append(element("li", text))
-            continue
-        parts += [element("ul", *items)] if items else []
-        items = []
-        parts.append(element("h3" if kind == "h" else "p", text))
-    return together(*parts, *([element("ul", *items)] if items else []))
+    for items, group in groupby(blocks(certificate), key=lambda block: block[0] == "i"):
+        made = [element(tags[kind], text) for kind, text in group]
+        parts += [element("ul", *made)] if items else made
+    return together(*parts)
 
 
 class Collection:
@@ -219,7 +205,7 @@ class Collection:
 
     def __init__(self) -> None:
         self._numbers: dict[str, int] = {}
-        self._lines: dict[Block, int] = {}
+        self._lines: dict[wording.Block, int] = {}
         self._texts: list[list[int]] = []
         self.certificates: list[Certificate] = []
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from graphveil.experiments import escaped, plain_table
 from graphveil.experiments.results import (
     Cell,
     Interval,
@@ -18,7 +19,6 @@ from graphveil.experiments.results import (
     placed_results,
     score_in,
 )
-from graphveil.experiments.summary import escaped, plain_table
 from graphveil.report.document import Html, element, scrolling, simple_table, together
 
 # A run by its graph, its level with unit and budget, and its method with options.

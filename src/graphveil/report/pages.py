@@ -9,10 +9,11 @@ from itertools import count, groupby
 from typing import Any
 
 from graphveil.evaluation import Evaluation
+from graphveil.experiments import figure_text, notes, run_counts, settings_text
 from graphveil.experiments.paper import ABOUT_THE_PAPERS_FIGURES
 from graphveil.experiments.results import Cell, Results, Row, Table, bootstrap, placed_results
-from graphveil.experiments.summary import figure_text, notes, run_counts, settings_text
 from graphveil.privacy.levels import Public
+from graphveil.report import FOR_THE_OWNER, Experiment, RunFolder
 from graphveil.report.charts import Chart, calibration_chart, charts_of
 from graphveil.report.document import (
     Collection,
@@ -33,7 +34,6 @@ from graphveil.report.document import (
 )
 from graphveil.report.drawing import figure_html
 from graphveil.report.leaderboard import Place, boards_html
-from graphveil.report.writing import FOR_THE_OWNER, Experiment, RunFolder
 
 # Figures of one kind on a page; `--format svg` draws all of them.
 MOST_CHARTS = 8

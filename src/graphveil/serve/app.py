@@ -1,10 +1,13 @@
-"""The routes: a person's own prediction, the operator's export, health, metrics, the page and the description."""
+"""What is served: the routes to predictions, to health and metrics, to the description, and the page for people."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator, Mapping
+from importlib import resources
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
@@ -14,9 +17,13 @@ from fastapi.security import HTTPBearer
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.exceptions import HTTPException
 
+from graphveil.artifact import load
+from graphveil.privacy.certificate import Certificate
+from graphveil.privacy.levels import Edge, KNeighbor, Node, Public
 from graphveil.process import __version__
-from graphveil.serve.answers import LONGEST_NAME, Predictions, Tokens
-from graphveil.serve.guard import DETAILS, Guard, Handler, Metrics, refusal
+from graphveil.report.document import Html, as_html, document, element, note, section
+from graphveil.serve import LONGEST_NAME, Predictions, Tokens, tokens_of
+from graphveil.serve.server import DETAILS, Guard, Handler, Metrics, refusal
 
 LARGEST_BODY = 16 * 1024
 _PREDICTION = "/v1/prediction"
@@ -46,6 +53,13 @@ class Problem(BaseModel):
 
 class Health(BaseModel):
     status: Literal["ok"]
+
+
+def app_of(run: Path) -> Guard:
+    """The application that serves this run."""
+    model = load(run)
+    tokens = tokens_of(run)
+    return make_app(Predictions.of(model), tokens, person_page(model.certificate_, model.epsilon_spent))
 
 
 def make_app(predictions: Predictions, tokens: Tokens, page: tuple[str, str]) -> Guard:
@@ -223,3 +237,123 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def failed(request: Request, error: Exception) -> Response:
         return _refused(500)
+
+
+def person_page(certificate: Certificate, epsilon_spent: float) -> tuple[str, str]:
+    """The page for one person: a form for their token, and what is protected and what is not.
+
+    Args:
+        certificate: The certificate of the run.
+        epsilon_spent: What the fit and later releases have spent together.
+
+    Returns:
+        The HTML and its content policy.
+    """
+    script = resources.files("graphveil.serve").joinpath("page.js").read_text(encoding="utf-8")
+    protected = section("What is protected", *_items(what_is_protected(certificate, epsilon_spent)))
+    exposed = section("What is not protected", *_items(what_is_not(certificate)))
+    parts = [_question_form(), protected, exposed]
+    # Without protection the certificate is for the owner of the data, like everything else.
+    if not isinstance(certificate.level, Public):
+        whole = element("details", element("summary", "The whole certificate"), as_html(certificate))
+        parts.append(section("In detail", whole))
+    text, policy = document(
+        "Your prediction",
+        script,
+        element("header", element("h1", "Your prediction"), element("p", _LEAD, class_="lead")),
+        element("main", *parts),
+        asks_server=True,
+    )
+    return text, f"{policy}; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+
+_LEAD = "What a model that was trained on everybody's data guesses about you. Only you can ask for it, with your token."
+
+
+def what_is_protected(certificate: Certificate, epsilon_spent: float) -> list[str]:
+    """What the model does not give away about a person, in sentences for that person."""
+    level = certificate.level
+    if isinstance(level, Public):
+        return ["Nothing. This model was trained without any protection."]
+    lines = [_HIDDEN_LINKS if isinstance(level, Edge) else _hidden_person(level)]
+    if certificate.epsilon == 0:
+        lines.append("The model does not use it at all.")
+    else:
+        lines.append(
+            "How well: whoever has two versions of it in mind, and thinks both equally likely, guesses the right one "
+            "from the model and everybody else's predictions in at most "
+            f"{_sure(epsilon_spent, certificate.delta)} of 100 cases; blind guessing gives 50. "
+            f"(Epsilon {epsilon_spent:.3g}, delta {certificate.delta:.2g}.)"
+        )
+    if not certificate.secure:
+        lines.append(
+            "But the noise of this model was seeded: whoever knows the seed can undo it. For experiments only."
+        )
+    lines.append("Asking again changes nothing: you always get the same answer, and it costs no privacy.")
+    return lines
+
+
+def what_is_not(certificate: Certificate) -> list[str]:
+    """What the guarantee does not cover, likewise."""
+    level = certificate.level
+    if isinstance(level, Public):
+        return ["Anything: the model, and every prediction, can give away what anybody told it."]
+    lines = []
+    if isinstance(level, Edge):
+        lines.append("Your features and your label: they are treated as public.")
+        lines.append("Many of your connections together: what is hidden is each one of them.")
+        lines += certificate.not_protected[1:]
+    else:
+        lines.append("Your own prediction, if you pass it on: it is computed from your own features and links.")
+        if not level.attributes:
+            lines.append("Your features and your label: they are treated as public.")
+        if isinstance(level, KNeighbor) and level.k == 0:
+            lines.append("Who you are connected to: it is treated as public.")
+        elif isinstance(level, KNeighbor):
+            lines.append(f"More than {level.k} of your connections at once: what all of them have in common can show.")
+    lines.append("What many people have in common: that is what a model is meant to learn, and it may apply to you.")
+    lines.append("Your data where it is stored: the owner of the data, who trained the model, has it.")
+    lines.append("Your token: whoever has it can see your prediction. If somebody else has it, it can be renewed.")
+    return lines
+
+
+_HIDDEN_LINKS = "Each single connection of yours: whether it exists is hidden in noise from all who see predictions."
+
+
+def _hidden_person(level: KNeighbor | Node) -> str:
+    if isinstance(level, Node):
+        links = "all of your connections"
+    elif level.k == 0:
+        links = ""
+    else:
+        links = f"any {level.k} of those you are connected to" if level.k > 1 else "any one of your connections"
+    own = "your features and your label" if level.attributes else ""
+    what = " and ".join(part for part in (own, links) if part)
+    return (
+        f"{what[0].upper()}{what[1:]}: they are hidden in noise from everybody who sees the model or their own answer."
+    )
+
+
+def _sure(epsilon: float, delta: float) -> str:
+    # As in the certificate: the best test errs with probability (1 - delta) / (1 + e^epsilon) at least. Rounded up.
+    sure = 100 * (1 - (1 - delta) / (1 + math.exp(min(epsilon, 700))))
+    return f"{math.ceil(10 * sure) / 10:g}"
+
+
+def _question_form() -> Html:
+    name = element("label", "Your name in the graph", _input("node", "text", "username"))
+    token = element("label", "Your token", _input("token", "password", "current-password"))
+    form = element("form", name, token, element("button", "Show my prediction", type="submit"), id="ask")
+    without = "Without JavaScript this form cannot ask; any program that speaks HTTP can: see /openapi.json."
+    answer = element("div", id="answer", role="status", aria_live="polite")
+    return section("Ask", form, Html(f"<noscript>{note(element('p', without))}</noscript>"), answer)
+
+
+def _input(name: str, kind: str, autocomplete: str) -> Html:
+    # An input has no end tag.
+    words = f'name="{name}" type="{kind}" autocomplete="{autocomplete}" spellcheck="false" autocapitalize="off"'
+    return Html(f"<input {words} required>")
+
+
+def _items(lines: list[str]) -> list[Html]:
+    return [element("ul", *(element("li", line) for line in lines))]

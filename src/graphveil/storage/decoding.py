@@ -42,6 +42,11 @@ def inside(path: Path) -> Iterator[None]:
         raise InvalidInput(f"{path.name}: {error.field}", error.value, error.why) from None
 
 
+def without_infinity(value: float) -> float | None:
+    """A number for JSON, which has no infinity: null stands for it."""
+    return value if math.isfinite(value) else None
+
+
 def render_checksummed(form: str, body: Mapping[str, Any]) -> bytes:
     """JSON with the name of its format and a checksum over all of it.
 

@@ -1,4 +1,4 @@
-"""`graphveil bench`: the paper's table and figures, or an experiment of one's own."""
+"""Commands about experiments: `bench` runs one, `report` makes a page of its results, or of a run."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ def bench(
     summary(out)
     results = next(results for results in read_results(out) if results.name == spec.name)
     if as_json:
-        typer.echo(json.dumps({"out": str(out), **asdict(progress), **_to_dict(results)}, indent=2))
+        typer.echo(json.dumps({"out": str(out), **asdict(progress), **_results_to_dict(results)}, indent=2))
     else:
-        _show(results, out)
+        _show_results(results, out)
     if progress.failed:
         raise typer.Exit(1)
 
@@ -120,14 +120,14 @@ def _words(field: str, text: str | None) -> list[str] | None:
     return words
 
 
-def _show(results: Results, out: Path) -> None:
-    from graphveil.experiments.summary import as_text
+def _show_results(results: Results, out: Path) -> None:
+    from graphveil.experiments import as_text
 
     typer.echo(as_text(results))
     typer.echo(f"* best of its level, ~ within its interval, in brackets the paper's figure; written to {out}/table.md")
 
 
-def _to_dict(results: Results) -> dict[str, Any]:
+def _results_to_dict(results: Results) -> dict[str, Any]:
     return {
         "experiment": results.name,
         "title": results.title,
@@ -135,3 +135,39 @@ def _to_dict(results: Results) -> dict[str, Any]:
         "tables": [asdict(table) for table in results.tables],
         "errors": [{"key": record["key"], **record["error"]} for record in results.failed],
     }
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(help="Results of bench, in it or below it, or a run of train --out.")],
+    form: Annotated[
+        str, typer.Option("--format", help="html, markdown, or png or svg: one file for each figure.")
+    ] = "html",
+    out: Annotated[
+        Path | None, typer.Option(help="The file, or for png and svg the folder; by default in FOLDER.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a report of results: one file that needs no network.
+
+    It has tables, figures, certificates and commands.
+
+    Example: graphveil report results/
+    """
+    from graphveil.report import write_report
+
+    files = write_report(folder, form, out)
+    if as_json:
+        typer.echo(json.dumps({"format": form, "files": [str(file) for file in files]}, indent=2))
+        return
+    for file in files:
+        typer.echo(f"written to {file}")
+
+
+def report_on(out: Path) -> None:
+    """Write the report of a run. If that fails, the run is still complete, so it is only a note."""
+    from graphveil.report import write_report
+
+    try:
+        write_report(out)
+    except (InvalidInput, OSError) as error:
+        print(f"note: the run is complete, its report is not: {error}; graphveil report {out}", file=sys.stderr)

@@ -1,18 +1,21 @@
-"""`graphveil predict`: class probabilities from a run, for its nodes or for nodes that joined later."""
+"""Commands about predictions of a run: `predict`, `tokens` and `serve`."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphveil.cli.options import Nodes, Root, RunPath, SplitSeed, about_tables, check_new_file, load_graph, read_names
-from graphveil.errors import InvalidInput
+from graphveil.errors import GraphveilError, InvalidInput
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "json", "parquet")
 _ROWS_AT_ONCE = 2**14
+# What `serve` needs beside the rest.
+_NEEDED = ("fastapi", "uvicorn", "httptools")
 
 
 @about_tables
@@ -74,15 +79,15 @@ def predict(
         names = [name.strip() for name in asked.ids]
     else:
         if every and form == "csv":
-            _write(_all_lines(model), out, f"{facts.nodes} predictions; {_spent(model)}")
+            _write_predictions(_all_lines(model), out, f"{facts.nodes} predictions; {_spent(model)}")
             return
         places = range(facts.nodes) if every else naming.places("nodes", read_names(nodes or ""), facts.nodes)
         names = [naming.node(place) for place in places]
         probabilities = model.predict_proba(list(places))
-    _write([_render(model, names, probabilities, form)], out, f"{len(names)} predictions; {_spent(model)}")
+    _write_predictions([_render(model, names, probabilities, form)], out, f"{len(names)} predictions; {_spent(model)}")
 
 
-def _write(pieces: Iterable[bytes], out: Path | None, what: str) -> None:
+def _write_predictions(pieces: Iterable[bytes], out: Path | None, what: str) -> None:
     if out is None:
         for piece in pieces:
             typer.echo(piece.decode(), nl=False)
@@ -143,6 +148,7 @@ def _model(
 
 def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
     from graphveil.artifact.predictions import best_classes, csv_head, csv_rows
+    from graphveil.storage.decoding import without_infinity
 
     naming, width = model.fitted_.naming, probabilities.shape[1]
     if form == "csv":
@@ -155,7 +161,7 @@ def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarr
         for name, guess, row in zip(names, best, probabilities, strict=True)
     ]
     classes = [naming.class_name(index) for index in range(width)]
-    ledger = {"epsilon": _finite(model.epsilon_spent), "budget": _finite(model.budget_)}
+    ledger = {"epsilon": without_infinity(model.epsilon_spent), "budget": without_infinity(model.budget_)}
     return (json.dumps({"classes": classes, "predictions": rows, "ledger": ledger}, indent=2) + "\n").encode()
 
 
@@ -170,10 +176,91 @@ def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], p
 
 
 def _spent(model: NodeClassifier) -> str:
-    if _finite(model.epsilon_spent) is None:
+    if math.isinf(model.epsilon_spent):
         return "nothing is protected"
     return f"epsilon {model.epsilon_spent:.4g} of {model.budget_:.4g} spent"
 
 
-def _finite(value: float) -> float | None:
-    return value if value < float("inf") else None
+def tokens(
+    run: RunPath,
+    nodes: Nodes = None,
+    every: Annotated[bool, typer.Option("--all", help="All nodes.")] = False,
+    operator: Annotated[
+        bool, typer.Option("--operator", help="The operator's token, which exports everything.")
+    ] = False,
+    renew: Annotated[bool, typer.Option("--renew", help="First end all tokens given so far.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="A new file that only you can read; otherwise to the terminal.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON instead of CSV.")] = False,
+) -> None:
+    """Print tokens for `graphveil serve`. Hand each to its own node: it opens that node's prediction and no other.
+
+    Tokens are not stored anywhere; they are computed from a secret in the run's owner/ folder.
+
+    Example: graphveil tokens runs/first --nodes 3,17
+    """
+    if (nodes is not None) + every + operator != 1:
+        raise InvalidInput("nodes", nodes, "give one of --nodes, --all and --operator")
+    check_new_file(out, run)
+    from graphveil.artifact import load
+    from graphveil.serve import Predictions, tokens_of
+
+    predictions = Predictions.of(load(run))
+    names = [] if operator else [*map(predictions.name, range(len(predictions)))] if every else read_names(nodes or "")
+    for name in names:
+        if predictions.place(name) is None:
+            raise InvalidInput("nodes", name, "is not a node of this run")
+    issued = tokens_of(run, renew=renew)
+    if operator:
+        token = issued.of_operator()
+        text = (json.dumps({"operator": token}) if as_json else token) + "\n"
+    else:
+        text = _token_table({name: issued.of_node(name) for name in names}, as_json)
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        with os.fdopen(os.open(out, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise InvalidInput("out", str(out), f"cannot be written: {error.strerror}") from None
+    typer.echo(f"written to {out}: {'1 token' if operator or len(names) == 1 else f'{len(names)} tokens'}")
+
+
+def _token_table(tokens: dict[str, str], as_json: bool) -> str:
+    if as_json:
+        return json.dumps(tokens, indent=2) + "\n"
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([("node", "token"), *tokens.items()])
+    return text.getvalue()
+
+
+def serve(
+    run: RunPath,
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; anything but loopback needs TLS in front.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    access_log: Annotated[bool, typer.Option("--access-log", help="Log requests, without tokens and names.")] = False,
+) -> None:
+    """Serve predictions over HTTP, each node's own, until Ctrl-C.
+
+    Whoever asks needs a token of `graphveil tokens`.
+
+    Example: graphveil serve runs/first --port 8080
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidInput("port", port, "must lie between 0 and 65535")
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise GraphveilError(f"graphveil serve needs {', '.join(missing)}: pip install 'graphveil[serve]'")
+    from graphveil.serve.app import app_of
+    from graphveil.serve.server import address_of, bind, is_loopback, serve_until_told
+
+    with bind(host, port) as bound:
+        app = app_of(run)
+        if not is_loopback(bound):
+            typer.echo(f"warning: tokens travel in clear, and {host} is not loopback: put TLS in front", err=True)
+        typer.echo(f"serving {run} on {address_of(bound)} until Ctrl-C")
+        serve_until_told(app, bound, access_log=access_log)

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from graphveil.distributed.group import Group
-from graphveil.distributed.ledger import RowShard, SharedSource
-from graphveil.distributed.shard import Layout, Span
+from graphveil.distributed.shard import Layout, RowShard, SharedSource, Span
 from graphveil.execution.draws import add_gaussian_
 from graphveil.noise import NoiseSource
 from graphveil.privacy.lattice import noise_step
