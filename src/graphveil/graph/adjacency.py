@@ -95,10 +95,15 @@ def rows_of_pairs(
         if not repairs.merge_duplicates and _repeated(listed) is not None:
             return None
         keys = keys[~repeated]
-    indptr = np.searchsorted(keys, np.arange(num_nodes + 1, dtype=np.uint64) << np.uint64(32)).astype(np.int32)
-    indices = np.empty(len(keys), np.int32)
+    indptr, indices = np.zeros(num_nodes + 1, np.int32), np.empty(len(keys), np.int32)
     for at in range(0, len(keys), _AT_ONCE):
-        np.copyto(indices[at : at + _AT_ONCE], keys[at : at + _AT_ONCE], casting="unsafe")  # the lower half
+        some = keys[at : at + _AT_ONCE]
+        np.copyto(indices[at : at + _AT_ONCE], some, casting="unsafe")  # the lower half
+        # The place after the last entry of each row; a later block may move that of its first row.
+        rows = (some >> np.uint64(32)).view(np.int64)
+        last = np.append(np.flatnonzero(rows[1:] != rows[:-1]), len(rows) - 1)
+        indptr[rows[last] + 1] = last + (at + 1)
+    np.maximum.accumulate(indptr, out=indptr)  # rows without entries end where the row before them does
     return _read_only(indptr), _read_only(indices)
 
 

@@ -234,30 +234,47 @@ def read_integers(path: Path, columns: Sequence[str]) -> pa.Table | None:
         columns: Their names.
 
     Returns:
-        The columns as int64. None: some cell is no integer, or is not spelled as usual ("007", " 7", "7.0"), or the
-        file has something else that may matter; `read_whole` reads what is there.
+        The columns as int32, or as int64 where numbers are larger. None: some cell is no integer, or is not spelled as
+        usual ("007", " 7", "7.0"), or the file has something else that may matter; `read_whole` reads what is there.
     """
     with decoding(path, FORMATS["csv"]), path.open("rb") as file:
         form = csv_form(file)
         header = file.readline(_LONGEST_HEADER)
         if not file.read(1).isdigit():
             return None
-    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.int64()), null_values=[])
-    with suppress(pa.ArrowException):
-        one_thread = pyarrow.csv.ReadOptions(use_threads=False)
-        table = pyarrow.csv.read_csv(path, read_options=one_thread, parse_options=form, convert_options=options)
-        if sorted(table.column_names) != sorted(columns) or len(table) == 0:
-            return None
-        # If the file is as short as these numbers can be written, it has no zeros in front, blanks or quotes. Only
-        # hexadecimal numbers may be as short.
-        ends = len(columns) * len(table)
-        cells = sum(shortest_spelling(chunk.to_numpy()) for column in table.columns for chunk in column.chunks)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            unfinished = content[-1:] != b"\n"
-            plain = len(content) == len(header) + cells + ends - unfinished and not header.endswith(b"\r\n")
-            if plain and content.find(b"x", len(header)) < 0 and content.find(b"X", len(header)) < 0:
-                return table
+    for kind in (pa.int32(), pa.int64()):
+        with suppress(pa.ArrowException):
+            table = pyarrow.csv.read_csv(
+                path,
+                read_options=pyarrow.csv.ReadOptions(use_threads=False),
+                parse_options=form,
+                convert_options=pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, kind), null_values=[]),
+            )
+            plain = sorted(table.column_names) == sorted(columns) and _usually_spelled(path, header, table)
+            return table if plain else None
     return None
+
+
+def _usually_spelled(path: Path, header: bytes, table: pa.Table) -> bool:
+    """Whether these integers are in the file as they are usually written."""
+    if len(table) == 0:
+        return False
+    # If the file is as short as these numbers can be written, it has no zeros in front, blanks or quotes. Only
+    # hexadecimal numbers may be as short.
+    ends = len(table.column_names) * len(table)
+    cells = sum(shortest_spelling(chunk.to_numpy()) for column in table.columns for chunk in column.chunks)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        unfinished = content[-1:] != b"\n"
+        plain = len(content) == len(header) + cells + ends - unfinished and not header.endswith(b"\r\n")
+        return plain and _largest_byte(content, len(header)) < ord("X")
+
+
+def _largest_byte(content: mmap.mmap, first: int) -> int:
+    """The largest byte of a file from a place on."""
+    letters = np.frombuffer(content, np.uint8)
+    largest = int(letters[first:].max(initial=0))
+    del letters  # a map that is still looked at cannot be closed
+    return largest
 
 
 def shortest_spelling(numbers: np.ndarray) -> int:

@@ -32,9 +32,10 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import encoded, feature_columns, times
+from graphveil.graph.io.ids import NodeIds
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
 from graphveil.graph.io.sources import find_table, read_integers, with_times
 from graphveil.graph.links import edge_list
@@ -225,7 +226,7 @@ def _edges_in_memory(
     ends, repairs = _ends(options), _repairs(options, symmetrize)
     options.check_columns(nodes.table.column_names, edges.table.column_names)
     ids = _node_ids(nodes, options.id_column or "")
-    source, target = (edges.positions(column, edges.ids(column, numbers=True), ids) for column in ends)
+    source, target = (edges.looked_up(column, ids) for column in ends)
     said = _links(edges, options)
     used = (*ends, options.weight_column, options.relation_column)
     unused = _not_read(edges.path, edges.table.column_names, used)
@@ -281,13 +282,12 @@ def _node_ids(nodes: Table, column: str) -> NodeIds:
     ids = nodes.ids(column, numbers=True)
     if len(ids) == 0:
         raise nodes.error("rows", 0, "a graph needs at least one node")
-    if pa.types.is_integer(ids.type) and np.diff(np.sort(ids.to_numpy(zero_copy_only=False))).all():
-        return NodeIds(ids)
-    first = pc.index_in(ids, value_set=ids).to_numpy(zero_copy_only=False)
-    again = first != np.arange(len(ids))
-    if again.any():
-        raise nodes.cell_error(column, int(np.argmax(again)), f"this id was already given to row {first[again][0] + 1}")
-    return NodeIds(ids)
+    known = NodeIds(ids)
+    again = known.first_again()
+    if again is not None:
+        row, earlier = again
+        raise nodes.cell_error(column, row, f"this id was already given to row {earlier + 1}")
+    return known
 
 
 def _check_edges(
