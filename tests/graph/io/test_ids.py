@@ -38,8 +38,6 @@ def test_words(monkeypatch, longest, at_once):
     assert known.positions(asked).tolist() == expected(asked, ids).tolist()
     some = asked.slice(3, 40)
     assert known.positions(some).tolist() == expected(some, ids).tolist()
-    in_chunks = pa.chunked_array([asked, some])
-    assert known.positions(in_chunks).tolist() == expected(in_chunks.combine_chunks(), ids).tolist()
     assert len(known.positions(text([]))) == 0
 
 

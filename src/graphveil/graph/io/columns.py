@@ -60,6 +60,7 @@ class Table:
         path: The file.
         keys: The columns of ids, which must be there.
         text: Columns of a CSV file that hold text, whatever they look like.
+        in_chunks: Leave columns in the chunks in which they are read, for tables whose columns are looked at once.
 
     Raises:
         InvalidInput: The file cannot be read, or a column is not there.
@@ -69,10 +70,11 @@ class Table:
     first = 0
     text: tuple[str, ...] = ()
 
-    def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = (), *, in_chunks: bool = False) -> None:
         self.path, self.text = path, (*keys, *text)
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
-            self.table = read_whole(path, self.text)
+            table = read_whole(path, self.text)
+            self.table = table if in_chunks else table.combine_chunks()
         self.check_columns(keys)
 
     @classmethod
@@ -139,14 +141,25 @@ class Table:
         return ids
 
     def looked_up(self, column: str, ids: NodeIds) -> np.ndarray:
-        """Which node each id of a column is."""
+        """Which node each id of a column is. A missing id anywhere is reported before an unknown one."""
         self.require(column)
-        values = self.table.column(column)
-        # Chunks of integers need not be put together.
-        plain = values.type in (pa.int32(), pa.int64()) and values.null_count == 0
-        return self.positions(column, values if plain else self.ids(column, numbers=True), ids)
+        chunks = self.table.column(column).chunks or [self.array(column)]
+        nodes, row, unknown = np.empty(len(self), np.int32), 0, None
+        for chunk in chunks:
+            part = Table.part(self.path, pa.table({column: chunk}), self.first + row)
+            part.text = self.text
+            values = part.ids(column, numbers=True)
+            if unknown is None:
+                try:
+                    nodes[row : row + len(chunk)] = part.positions(column, values, ids)
+                except InvalidInput as error:
+                    unknown = error
+            row += len(chunk)
+        if unknown is not None:
+            raise unknown
+        return nodes
 
-    def positions(self, column: str, values: pa.Array | pa.ChunkedArray, ids: NodeIds) -> np.ndarray:
+    def positions(self, column: str, values: pa.Array, ids: NodeIds) -> np.ndarray:
         """Which node each of the `values` is, which are the ids of a column."""
         position = ids.positions(values)
         if len(position) and position.min() < 0:

@@ -39,11 +39,8 @@ class NodeIds:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def positions(self, values: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    def positions(self, values: pa.Array) -> np.ndarray:
         """The node of each of these ids, -1 where there is none."""
-        if isinstance(values, pa.ChunkedArray):
-            parts = [self.positions(chunk) for chunk in values.chunks]
-            return np.concatenate(parts) if parts else np.empty(0, np.int32)
         if self._places is not None and pa.types.is_integer(values.type):
             return self._of_numbers(values.to_numpy(zero_copy_only=False), self._places)
         if self._words is not None and values.type == pa.large_string():

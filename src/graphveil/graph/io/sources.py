@@ -223,8 +223,7 @@ def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
         form.newlines_in_values = block == _BLOCK
         options = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
         try:
-            table = pyarrow.csv.read_csv(path, read_options=options, parse_options=form, convert_options=types)
-            return table.combine_chunks()
+            return pyarrow.csv.read_csv(path, read_options=options, parse_options=form, convert_options=types)
         except pa.ArrowException:
             if block != _BLOCK:
                 raise

@@ -209,7 +209,7 @@ def _read_edges(
                 if numbered is not None:
                     return numbered
         text = () if options.relation_column is None else (options.relation_column,)
-        return _edges_in_memory(Table(path, ends, text=text), nodes, options, symmetrize)
+        return _edges_in_memory(Table(path, ends, text, in_chunks=True), nodes, options, symmetrize)
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
