@@ -72,6 +72,8 @@ class Table:
 
     def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = (), *, in_chunks: bool = False) -> None:
         self.path, self.text = path, (*keys, *text)
+        # Columns that were encoded, with the table that they were read from.
+        self._encoded: dict[str, tuple[pa.Table, tuple[np.ndarray, list[Any]]]] = {}
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
             table = read_whole(path, self.text)
             self.table = table if in_chunks else table.combine_chunks()
@@ -84,7 +86,7 @@ class Table:
         Errors count rows from the file's beginning.
         """
         part = object.__new__(cls)
-        part.path, part.table, part.first = path, table, first
+        part.path, part.table, part.first, part._encoded = path, table, first, {}
         return part
 
     def check_columns(self, keys: Sequence[str]) -> None:
@@ -355,6 +357,12 @@ class Table:
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
+        kept = self._encoded.get(column)
+        if kept is None or kept[0] is not self.table:
+            kept = self._encoded[column] = self.table, self._encoded_anew(column)
+        return kept[1]
+
+    def _encoded_anew(self, column: str) -> tuple[np.ndarray, list[Any]]:
         values = self.array(column)
         if pa.types.is_null(values.type):
             return np.full(len(values), -1), []
