@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphveil.graph.io.features as features_module
+import graphveil.graph.io.integers as integers
 import graphveil.graph.io.sources as sources
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
@@ -167,6 +168,14 @@ def test_edges_of_plain_numbers_are_read_as_numbers(tmp_path: Path, text: str, i
     assert ends is None if not is_plain else [each.tolist() for each in ends] == [[1, 2], [0, 1]]
     graph = read_graph(path, directed=True)
     assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 0, 1, 2], [0, 1])
+
+
+def test_edges_of_numbers_may_be_more_than_the_first_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integers, "_SAMPLE", 32)
+    (tmp_path / "edges.csv").write_text("source,target\n1000000,1000001\n" + "0,1\n1,0\n" * 200)
+    ends = integer_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([0, 1, 1000000, 1000001])))
+    assert ends is not None
+    assert [each.tolist() for each in ends] == [[2] + [0, 1] * 200, [3] + [1, 0] * 200]
 
 
 def test_edges_of_large_numbers_are_read_as_numbers(tmp_path: Path) -> None:

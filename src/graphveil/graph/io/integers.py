@@ -14,8 +14,8 @@ from graphveil.graph.io.ids import NodeIds
 from graphveil.graph.io.sources import FORMATS, LONGEST_HEADER, csv_form, shortest_spelling
 from graphveil.storage.decoding import decoding
 
-# No row of integers takes fewer bytes for each column: a digit, and a comma or the end of the line.
-_LEAST_CELL = 2
+# Of a file, as many bytes tell how many rows it may have.
+_SAMPLE = 2**16
 
 
 def integer_edges(path: Path, columns: tuple[str, str], ids: NodeIds) -> tuple[np.ndarray, np.ndarray] | None:
@@ -49,8 +49,7 @@ def _read(
     form: pyarrow.csv.ParseOptions,
     header: bytes,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    # Memory that is not written to costs nothing.
-    most = path.stat().st_size // (_LEAST_CELL * len(columns)) + 1
+    most = _likely_rows(path)
     nodes = np.empty(most, np.int32), np.empty(most, np.int32)
     rows = cells = 0
     one_thread = pyarrow.csv.ReadOptions(use_threads=False)
@@ -65,11 +64,20 @@ def _read(
                 found = ids.positions(values)
                 if found.min(initial=0) < 0:
                     return None
+                if rows + len(batch) > len(ends):
+                    ends.resize((rows + len(batch)) * 3 // 2, refcheck=False)
                 ends[rows : rows + len(batch)] = found
             rows += len(batch)
     if rows == 0 or not _usually_spelled(path, header, cells + rows * len(columns)):
         return None
     return nodes[0][:rows], nodes[1][:rows]
+
+
+def _likely_rows(path: Path) -> int:
+    """A few more rows than a file has if all of them are as long as the first."""
+    with path.open("rb") as file:
+        sample = file.read(_SAMPLE)
+    return path.stat().st_size * sample.count(b"\n") // max(1, len(sample)) * 5 // 4 + 1
 
 
 def _usually_spelled(path: Path, header: bytes, shortest: int) -> bool:
