@@ -157,10 +157,16 @@ FEW_SUMS(graphveil_few_sums_64, int64_t)
 ROW_SUMS(graphveil_row_sums_32, int32_t)
 ROW_SUMS(graphveil_row_sums_64, int64_t)
 
-/* Rounds `there` columns of `count` rows into memory without gaps, `tall` columns wide; those that are missing become zero. */
+/* How many rows are multiplied at a time. */
+#define BLOCK 64
+
+/* Rounds `there` columns of `count` rows into memory without gaps, `tall` columns wide; those that are missing become zero.
+ * The same columns of the next block are asked for early: a processor does not foresee steps of a whole row in memory. The
+ * address may lie beyond the rows, where asking does nothing. */
 INLINE void pack_columns(const factor *of, size_t first, size_t count, size_t at, size_t there, size_t tall, double *out) {
     for (size_t row = first; row < first + count; row++, out += tall) {
         const float *from = of->rows + row * of->width + at;
+        __builtin_prefetch((const void *)((uintptr_t)from + BLOCK * of->width * sizeof *from));
         const float each = of->factors ? of->factors[row] : 0, step = of->factors ? of->steps[row] : 0;
         if (of->shifts)
             for (size_t k = 0; k < there; k++)
@@ -193,7 +199,6 @@ INLINE void pack(const factor *of, size_t first, size_t count, size_t at, size_t
  * `packed` is memory for BLOCK rows of outputs that are up to 8 columns wider than they are. The loop is compiled for every
  * processor, for those with AVX2 and FMA and for those with AVX-512, and the processor is asked at each call. -DWIDEST=1
  * leaves out the last, 0 the last two. */
-#define BLOCK 64
 #ifndef WIDEST
 #define WIDEST 2
 #endif

@@ -95,11 +95,30 @@ def rows_of_pairs(
         if not repairs.merge_duplicates and _repeated(listed) is not None:
             return None
         keys = keys[~repeated]
-    indptr = np.searchsorted(keys, np.arange(num_nodes + 1, dtype=np.uint64) << np.uint64(32)).astype(np.int32)
-    indices = np.empty(len(keys), np.int32)
+    return _read_only(_row_ends(keys, num_nodes)), _read_only(_lower_halves(keys))
+
+
+def _row_ends(keys: np.ndarray, num_nodes: int) -> np.ndarray:
+    """0, and where each row ends among the sorted keys."""
+    indptr = np.zeros(num_nodes + 1, np.int32)
     for at in range(0, len(keys), _AT_ONCE):
-        np.copyto(indices[at : at + _AT_ONCE], keys[at : at + _AT_ONCE], casting="unsafe")  # the lower half
-    return _read_only(indptr), _read_only(indices)
+        # The place after the last entry of each row; a later block may move that of its first row.
+        rows = (keys[at : at + _AT_ONCE] >> np.uint64(32)).view(np.int64)
+        last = np.append(np.flatnonzero(rows[1:] != rows[:-1]), len(rows) - 1)
+        indptr[rows[last] + 1] = last + (at + 1)
+    np.maximum.accumulate(indptr, out=indptr)  # rows without entries end where the row before them does
+    return indptr
+
+
+def _lower_halves(keys: np.ndarray) -> np.ndarray:
+    """The columns that keys have in their lower half, in the memory of the keys, which are lost."""
+    count = len(keys)
+    columns = keys.view(np.int32)[:count]
+    for at in range(0, count, _AT_ONCE):
+        np.copyto(columns[at : at + _AT_ONCE], keys[at : at + _AT_ONCE], casting="unsafe")
+    del columns  # a view of memory that moves
+    keys.resize((count + 1) // 2, refcheck=False)
+    return keys.view(np.int32)[:count]
 
 
 def _keys(source: np.ndarray, target: np.ndarray, repairs: Repairs) -> np.ndarray | None:
@@ -116,7 +135,8 @@ def _keys(source: np.ndarray, target: np.ndarray, repairs: Repairs) -> np.ndarra
         for row, column in (ends, ends[::-1]) if repairs.symmetrize else (ends,):
             np.bitwise_or(row << np.uint64(32), column, out=keys[size : size + len(row)])
             size += len(row)
-    return keys[:size]
+    keys.resize(size, refcheck=False)
+    return keys
 
 
 def _repeated(keys: np.ndarray) -> np.ndarray | None:

@@ -161,14 +161,45 @@ def node_ids(values: Any, num_nodes: int) -> np.ndarray | None:
         raise InvalidInput("node_ids", ids.shape, f"must have shape ({num_nodes},)")
     if ids.dtype.kind not in "biufUS":  # of several types, perhaps: 1 and "1" would have the same name
         ids = np.array([str(value) for value in ids.tolist()])
-    for text in ids.tolist() if ids.dtype.kind == "U" else ():
-        why = why_no_id(text)
-        if why is not None:
-            raise InvalidInput("node_ids", text[:40], why)
+    if ids.dtype.kind == "U":
+        letters = _letters(ids)
+        for text in ids[_unlike_words(letters)].tolist():
+            why = why_no_id(text)
+            if why is not None:
+                raise InvalidInput("node_ids", text[:40], why)
+        if _hashes_differ(letters):
+            return ids
     distinct, count = np.unique(ids, return_counts=True)
     if len(distinct) < num_nodes:
         raise InvalidInput("node_ids", distinct[np.argmax(count > 1)].item(), "this id is given to more than one node")
     return ids
+
+
+def _letters(texts: np.ndarray) -> np.ndarray:
+    """The letters of texts as numbers, one row for each text, with zeros after its end."""
+    native = np.ascontiguousarray(texts.astype(texts.dtype.newbyteorder("="), copy=False))
+    return native.view(np.uint32).reshape(len(texts), -1)
+
+
+def _unlike_words(letters: np.ndarray) -> np.ndarray:
+    """Which texts are not short words of ASCII without blanks, to which `why_no_id` has no objection."""
+    unlike = np.full(len(letters), letters.shape[1] > LONGEST_ID)
+    for start in range(0, len(letters), _ROWS_AT_ONCE):
+        some = letters[start : start + _ROWS_AT_ONCE]
+        odd = (some != 0) & ((some <= ord(" ")) | (some > ord("~")))
+        unlike[start : start + _ROWS_AT_ONCE] |= odd.any(axis=1) | (some[:, 0] == 0)
+    return unlike
+
+
+def _hashes_differ(letters: np.ndarray) -> bool:
+    """Whether hashes say that all texts differ; if not, some may still be equal by their hash alone."""
+    hashes = np.zeros(len(letters), np.uint64)
+    for column in letters.T:
+        hashes ^= column
+        hashes *= np.uint64(0x9E3779B97F4A7C15)
+        hashes ^= hashes >> np.uint64(32)
+    hashes.sort()
+    return bool((hashes[1:] != hashes[:-1]).all())
 
 
 def why_no_id(text: str) -> str | None:

@@ -19,10 +19,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphveil.graph.io.features as features_module
+import graphveil.graph.io.integers as integers
+import graphveil.graph.io.sources as sources
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
 from graphveil.graph.io.declared import TableOptions
-from graphveil.graph.io.sources import read_integers
+from graphveil.graph.io.ids import NodeIds
+from graphveil.graph.io.integers import integer_edges
+from graphveil.graph.io.sources import read_whole
 
 NODES = {
     "id": ["ann", "bob", "cyd", "dee"],
@@ -160,9 +164,48 @@ PLAIN = "source,target\n10,7\n1000000,10\n"
 def test_edges_of_plain_numbers_are_read_as_numbers(tmp_path: Path, text: str, is_plain: bool) -> None:
     path = folder(tmp_path / "g", {"id": [7, 10, 1000000], "label": [0, 1, 1]})
     (path / "edges.csv").write_bytes(text.encode())
-    assert (read_integers(path / "edges.csv", ("source", "target")) is not None) == is_plain
+    ends = integer_edges(path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 1000000])))
+    assert ends is None if not is_plain else [each.tolist() for each in ends] == [[1, 2], [0, 1]]
     graph = read_graph(path, directed=True)
     assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 0, 1, 2], [0, 1])
+
+
+def test_edges_of_numbers_may_be_more_than_the_first_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(integers, "_SAMPLE", 32)
+    (tmp_path / "edges.csv").write_text("source,target\n1000000,1000001\n" + "0,1\n1,0\n" * 200)
+    ends = integer_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([0, 1, 1000000, 1000001])))
+    assert ends is not None
+    assert [each.tolist() for each in ends] == [[2] + [0, 1] * 200, [3] + [1, 0] * 200]
+
+
+def test_edges_of_large_numbers_are_read_as_numbers(tmp_path: Path) -> None:
+    (tmp_path / "edges.csv").write_text(PLAIN.replace("1000000", "5000000000"))
+    ends = integer_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 5 * 10**9])))
+    assert ends is not None
+    assert [each.tolist() for each in ends] == [[1, 2], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kind"),
+    [
+        ("1", "2.5", pa.float64()),
+        ("", "7", pa.int64()),
+        ("1", "word", pa.string()),
+        ("2024-01-31", "2024-01-31 08:00:00", pa.timestamp("s")),
+        ('"two\nlines"', '"two\nlines"', pa.string()),
+    ],
+)
+def test_a_type_follows_from_all_blocks_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str, last: str, kind: pa.DataType
+) -> None:
+    path = tmp_path / "nodes.csv"
+    path.write_text("id,x\n" + "".join(f"{i},{first if i < 50 else last}\n" for i in range(100)))
+    whole = read_whole(path, ["id"])
+    monkeypatch.setattr(sources, "_BLOCK", 64)
+    in_blocks = read_whole(path, ["id"])
+    assert in_blocks.equals(whole)
+    assert in_blocks.column("x").num_chunks > whole.column("x").num_chunks == 1
+    assert (whole.schema.field("x").type, len(whole)) == (kind, 100)
 
 
 @pytest.mark.parametrize("odd", ["0xF4240", "010", "-1", "+7", "1e1", "7.0", "", "9" * 20])

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.errors import InvalidInput
+from graphveil.graph.io.ids import NodeIds, plain_words
 from graphveil.graph.io.sources import (
     FORMATS,
     GAP_WORDS,
@@ -50,10 +51,6 @@ _ADVICE = {
     "target": "; name it: target_column (--target-column)",
     "neighbors": ": names of nodes that the new node reads, with spaces between; its cells may be empty",
 }
-# As many ids are looked up together; temporary arrays of more would cost new memory each time.
-_AT_ONCE = 2**17
-# Integer ids that fill at least this part of their range are looked up in a table over the range.
-_FILLED = 0.25
 
 
 class Table:
@@ -63,6 +60,7 @@ class Table:
         path: The file.
         keys: The columns of ids, which must be there.
         text: Columns of a CSV file that hold text, whatever they look like.
+        in_chunks: Leave columns in the chunks in which they are read, for tables whose columns are looked at once.
 
     Raises:
         InvalidInput: The file cannot be read, or a column is not there.
@@ -72,10 +70,13 @@ class Table:
     first = 0
     text: tuple[str, ...] = ()
 
-    def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = ()) -> None:
+    def __init__(self, path: Path, keys: Sequence[str], text: Sequence[str] = (), *, in_chunks: bool = False) -> None:
         self.path, self.text = path, (*keys, *text)
+        # Columns that were encoded, with the table that they were read from.
+        self._encoded: dict[str, tuple[pa.Table, tuple[np.ndarray, list[Any]]]] = {}
         with decoding(self.path, FORMATS[self.path.suffix[1:]]):
-            self.table = read_whole(path, self.text)
+            table = read_whole(path, self.text)
+            self.table = table if in_chunks else table.combine_chunks()
         self.check_columns(keys)
 
     @classmethod
@@ -85,7 +86,7 @@ class Table:
         Errors count rows from the file's beginning.
         """
         part = object.__new__(cls)
-        part.path, part.table, part.first = path, table, first
+        part.path, part.table, part.first, part._encoded = path, table, first, {}
         return part
 
     def check_columns(self, keys: Sequence[str]) -> None:
@@ -131,6 +132,8 @@ class Table:
         plain = plain_integers(values.cast(pa.large_string())) if numbers else None
         if plain is not None:
             return plain
+        if plain_words(values.cast(pa.large_string()), LONGEST_ID):
+            return values.cast(pa.large_string())
         ids = pc.utf8_trim_whitespace(values.cast(pa.large_string()))
         length = pc.utf8_length(ids).to_numpy(zero_copy_only=False)
         wrong = (length == 0) | (length > LONGEST_ID)
@@ -138,6 +141,25 @@ class Table:
             row = int(np.argmax(wrong))
             raise self.cell_error(column, row, why_no_id(ids[row].as_py()) or "is no id")
         return ids
+
+    def looked_up(self, column: str, ids: NodeIds) -> np.ndarray:
+        """Which node each id of a column is. A missing id anywhere is reported before an unknown one."""
+        self.require(column)
+        chunks = self.table.column(column).chunks or [self.array(column)]
+        nodes, row, unknown = np.empty(len(self), np.int32), 0, None
+        for chunk in chunks:
+            part = Table.part(self.path, pa.table({column: chunk}), self.first + row)
+            part.text = self.text
+            values = part.ids(column, numbers=True)
+            if unknown is None:
+                try:
+                    nodes[row : row + len(chunk)] = part.positions(column, values, ids)
+                except InvalidInput as error:
+                    unknown = error
+            row += len(chunk)
+        if unknown is not None:
+            raise unknown
+        return nodes
 
     def positions(self, column: str, values: pa.Array, ids: NodeIds) -> np.ndarray:
         """Which node each of the `values` is, which are the ids of a column."""
@@ -308,7 +330,9 @@ class Table:
     def array(self, column: str) -> pa.Array:
         """The values of a column; in a CSV file, words for a missing value are missing values, except among text."""
         self.require(column)
-        values = self.table.column(column).combine_chunks()
+        chunks = self.table.column(column)
+        # To combine one chunk would copy it.
+        values = chunks.chunk(0) if chunks.num_chunks == 1 else chunks.combine_chunks()
         values = values.dictionary_decode() if pa.types.is_dictionary(values.type) else values
         if self.path.suffix == ".csv" and column not in self.text and is_text(values.type):
             values = with_gaps(values)
@@ -333,6 +357,12 @@ class Table:
 
     def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
         """Codes with -1 for an empty cell, and the distinct values in the order of their first appearance."""
+        kept = self._encoded.get(column)
+        if kept is None or kept[0] is not self.table:
+            kept = self._encoded[column] = self.table, self._encoded_anew(column)
+        return kept[1]
+
+    def _encoded_anew(self, column: str) -> tuple[np.ndarray, list[Any]]:
         values = self.array(column)
         if pa.types.is_null(values.type):
             return np.full(len(values), -1), []
@@ -341,45 +371,6 @@ class Table:
         encoded = values.dictionary_encode()
         codes = encoded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
         return codes, encoded.dictionary.to_pylist()
-
-
-class NodeIds:
-    """Distinct ids, int64 or text, in the order of the nodes."""
-
-    def __init__(self, ids: pa.Array) -> None:
-        self.ids = ids
-        self._places: np.ndarray | None = None
-        if not pa.types.is_integer(ids.type):
-            return
-        numbers = ids.to_numpy(zero_copy_only=False)
-        self._least, self._most = int(numbers.min()), int(numbers.max())
-        if self._most - self._least < len(numbers) / _FILLED:
-            self._places = np.full(self._most - self._least + 1, -1, np.int32)
-            self._places[numbers - self._least] = np.arange(len(numbers))
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def positions(self, values: pa.Array) -> np.ndarray:
-        """The node of each of these ids, -1 where there is none."""
-        if self._places is not None and pa.types.is_integer(values.type):
-            numbers = values.to_numpy(zero_copy_only=False)
-            if len(numbers) and self._least <= numbers.min() and numbers.max() <= self._most:
-                return self._known(numbers)
-            known = (numbers >= self._least) & (numbers <= self._most)
-            return np.where(known, self._places[np.where(known, numbers - self._least, 0)], np.int32(-1))
-        ids = self.ids
-        if values.type != ids.type:  # integers here, text there: compare as text
-            values, ids = values.cast(pa.large_string()), ids.cast(pa.large_string())
-        return pc.index_in(values, value_set=ids).fill_null(-1).to_numpy(zero_copy_only=False)
-
-    def _known(self, numbers: np.ndarray) -> np.ndarray:
-        """The nodes of numbers within the range of the ids."""
-        assert self._places is not None
-        positions = np.empty(len(numbers), np.int32)
-        for at in range(0, len(numbers), _AT_ONCE):
-            positions[at : at + _AT_ONCE] = self._places[numbers[at : at + _AT_ONCE] - self._least]
-        return positions
 
 
 def _is_whole(value: object) -> bool:

@@ -20,7 +20,8 @@ import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs
-from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
+from graphveil.graph.io.ids import NodeIds
 from graphveil.graph.io.sources import FORMATS
 from graphveil.storage.decoding import decoding
 

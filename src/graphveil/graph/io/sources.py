@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -16,7 +15,6 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.storage.decoding import decoding
 
 FORMATS = {"parquet": "Parquet", "csv": "CSV"}
 # What to do if no table has the usual name.
@@ -27,7 +25,9 @@ _NO_TABLE = {
 # What may separate cells of a CSV file.
 _MARKS = ",;\t"
 # Of a header, as many bytes are looked at.
-_LONGEST_HEADER = 2**24
+LONGEST_HEADER = 2**24
+# As many bytes of a CSV file are read at a time.
+_BLOCK = 2**22
 # Types of columns of times, in the order in which they are tried on text.
 TIMES = (pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))
 NUMBER = r"^\s*-?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*$"
@@ -177,8 +177,8 @@ def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
     Raises:
         ValueError: What is in its place is no header.
     """
-    first = file.readline(_LONGEST_HEADER)
-    second = file.readline(_LONGEST_HEADER)
+    first = file.readline(LONGEST_HEADER)
+    second = file.readline(LONGEST_HEADER)
     file.seek(0)
     try:
         header = first.decode("utf-8-sig")
@@ -206,58 +206,28 @@ def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
 
 
 def _read_csv(path: Path, text: Sequence[str]) -> pa.Table:
-    # One block, so that the type of a column follows from all of it; one thread, so that errors carry the row.
-    block = min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)
     with path.open("rb") as file:
         form = csv_form(file)
-    return pyarrow.csv.read_csv(
-        path,
-        read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=block),
-        parse_options=form,
-        # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
-        convert_options=pyarrow.csv.ConvertOptions(
-            column_types={name: pa.large_string() for name in text},
-            null_values=[""],
-            strings_can_be_null=True,
-            # Without 0 and 1: those are numbers, and one "true" among them must not make truth values of them.
-            true_values=["true", "True", "TRUE"],
-            false_values=["false", "False", "FALSE"],
-        ),
+    # Ids stay text here: "007" and "7" differ, and a type guessed per file need not be the same in both.
+    types = pyarrow.csv.ConvertOptions(
+        column_types={name: pa.large_string() for name in text},
+        null_values=[""],
+        strings_can_be_null=True,
+        # Without 0 and 1: those are numbers, and one "true" among them must not make truth values of them.
+        true_values=["true", "True", "TRUE"],
+        false_values=["false", "False", "FALSE"],
     )
-
-
-def read_integers(path: Path, columns: Sequence[str]) -> pa.Table | None:
-    """A CSV file that has these columns and no others, and in them nothing but integers of 0 and more.
-
-    Args:
-        path: The file.
-        columns: Their names.
-
-    Returns:
-        The columns as int64. None: some cell is no integer, or is not spelled as usual ("007", " 7", "7.0"), or the
-        file has something else that may matter; `read_whole` reads what is there.
-    """
-    with decoding(path, FORMATS["csv"]), path.open("rb") as file:
-        form = csv_form(file)
-        header = file.readline(_LONGEST_HEADER)
-        if not file.read(1).isdigit():
-            return None
-    options = pyarrow.csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.int64()), null_values=[])
-    with suppress(pa.ArrowException):
-        one_thread = pyarrow.csv.ReadOptions(use_threads=False)
-        table = pyarrow.csv.read_csv(path, read_options=one_thread, parse_options=form, convert_options=options)
-        if sorted(table.column_names) != sorted(columns) or len(table) == 0:
-            return None
-        # If the file is as short as these numbers can be written, it has no zeros in front, blanks or quotes. Only
-        # hexadecimal numbers may be as short.
-        ends = len(columns) * len(table)
-        cells = sum(shortest_spelling(chunk.to_numpy()) for column in table.columns for chunk in column.chunks)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            unfinished = content[-1:] != b"\n"
-            plain = len(content) == len(header) + cells + ends - unfinished and not header.endswith(b"\r\n")
-            if plain and content.find(b"x", len(header)) < 0 and content.find(b"X", len(header)) < 0:
-                return table
-    return None
+    # The type of a column follows from all of it, however many blocks there are. One thread, so that errors carry the
+    # row; errors in words are those of one block.
+    for block in (_BLOCK, min(max(path.stat().st_size + 1, 1 << 16), 2**31 - 1)):
+        form.newlines_in_values = block == _BLOCK
+        options = pyarrow.csv.ReadOptions(use_threads=False, block_size=block)
+        try:
+            return pyarrow.csv.read_csv(path, read_options=options, parse_options=form, convert_options=types)
+        except pa.ArrowException:
+            if block != _BLOCK:
+                raise
+    raise AssertionError
 
 
 def shortest_spelling(numbers: np.ndarray) -> int:

@@ -32,11 +32,13 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
-from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, NodeIds, Table
+from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import encoded, feature_columns, times
+from graphveil.graph.io.ids import NodeIds
+from graphveil.graph.io.integers import integer_edges
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
-from graphveil.graph.io.sources import find_table, read_integers, with_times
+from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.splits import split_names, time_split
 from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared, scaled_by_fit
@@ -201,14 +203,13 @@ def _read_edges(
     """The ids of the nodes, and the edges among them: in the fields, or, with `mmap`, as rows in files."""
     ends = _ends(options)
     if mmap is None:
-        integers = read_integers(path, ends) if path.suffix == ".csv" and ends[0] != ends[1] else None
-        if integers is not None:
-            table = Table.part(path, integers, 0)
-            table.text = ends
+        if path.suffix == ".csv" and ends[0] != ends[1]:
             with suppress(InvalidInput):  # whose message shows the cell as it is in the file, so that has to be read
-                return _edges_in_memory(table, nodes, options, symmetrize)
+                numbered = _numbered_edges(path, nodes, options, symmetrize)
+                if numbered is not None:
+                    return numbered
         text = () if options.relation_column is None else (options.relation_column,)
-        return _edges_in_memory(Table(path, ends, text=text), nodes, options, symmetrize)
+        return _edges_in_memory(Table(path, ends, text, in_chunks=True), nodes, options, symmetrize)
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
@@ -218,6 +219,21 @@ def _read_edges(
     return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
 
 
+def _numbered_edges(
+    path: Path, nodes: Table, options: TableOptions, symmetrize: bool
+) -> tuple[NodeIds, FileContent] | None:
+    """The ids of the nodes, and the edges of a CSV file that has nothing but numbers of nodes; None: it has more."""
+    ends = _ends(options)
+    said = (options.weight_column, options.max_weight, options.relation_column, options.relations)
+    if any(value is not None for value in said):
+        return None
+    options.check_columns(nodes.table.column_names, ends)
+    ids = _node_ids(nodes, options.id_column or "")
+    pairs = integer_edges(path, ends, ids)
+    rows = None if pairs is None else rows_of_pairs(*pairs, len(ids), _repairs(options, symmetrize))
+    return None if pairs is None or rows is None else (ids, FileContent({}, len(pairs[0]), rows=rows))
+
+
 def _edges_in_memory(
     edges: Table, nodes: Table, options: TableOptions, symmetrize: bool
 ) -> tuple[NodeIds, FileContent]:
@@ -225,7 +241,7 @@ def _edges_in_memory(
     ends, repairs = _ends(options), _repairs(options, symmetrize)
     options.check_columns(nodes.table.column_names, edges.table.column_names)
     ids = _node_ids(nodes, options.id_column or "")
-    source, target = (edges.positions(column, edges.ids(column, numbers=True), ids) for column in ends)
+    source, target = (edges.looked_up(column, ids) for column in ends)
     said = _links(edges, options)
     used = (*ends, options.weight_column, options.relation_column)
     unused = _not_read(edges.path, edges.table.column_names, used)
@@ -281,13 +297,12 @@ def _node_ids(nodes: Table, column: str) -> NodeIds:
     ids = nodes.ids(column, numbers=True)
     if len(ids) == 0:
         raise nodes.error("rows", 0, "a graph needs at least one node")
-    if pa.types.is_integer(ids.type) and np.diff(np.sort(ids.to_numpy(zero_copy_only=False))).all():
-        return NodeIds(ids)
-    first = pc.index_in(ids, value_set=ids).to_numpy(zero_copy_only=False)
-    again = first != np.arange(len(ids))
-    if again.any():
-        raise nodes.cell_error(column, int(np.argmax(again)), f"this id was already given to row {first[again][0] + 1}")
-    return NodeIds(ids)
+    known = NodeIds(ids)
+    again = known.first_again()
+    if again is not None:
+        row, earlier = again
+        raise nodes.cell_error(column, row, f"this id was already given to row {earlier + 1}")
+    return known
 
 
 def _check_edges(

@@ -1,0 +1,208 @@
+"""Ids of nodes, and which node an id is: by a table over the range of integers, or by a table of hashes of words."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+# As many ids are looked up together; temporary arrays of more would cost new memory each time.
+_AT_ONCE = 2**15
+# Integer ids that fill at least this part of their range are looked up in a table over the range.
+_FILLED = 0.25
+# Longer words, in bytes, are looked up by Arrow. UUIDs have 36.
+_LONGEST_WORD = 40
+# An odd number without a pattern: 2^64 divided by the golden ratio.
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+# A word is looked for in as many slots; if there are more with the same hash, Arrow looks all of them up.
+_MOST_STEPS = 500
+# For each number of letters up to eight, the bits that they take.
+_TAKEN = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
+
+
+class NodeIds:
+    """Distinct ids, int64 or text, in the order of the nodes."""
+
+    def __init__(self, ids: pa.Array) -> None:
+        self.ids = ids
+        self._places: np.ndarray | None = None
+        self._words: _WordTable | None = None
+        if not pa.types.is_integer(ids.type):
+            self._words = _WordTable.of(ids)
+            return
+        numbers = ids.to_numpy(zero_copy_only=False)
+        self._least, self._most = int(numbers.min()), int(numbers.max())
+        if self._most - self._least < len(numbers) / _FILLED:
+            self._places = np.full(self._most - self._least + 1, -1, np.int32)
+            self._places[numbers - self._least] = np.arange(len(numbers))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def positions(self, values: pa.Array) -> np.ndarray:
+        """The node of each of these ids, -1 where there is none."""
+        if self._places is not None and pa.types.is_integer(values.type):
+            return self._of_numbers(values.to_numpy(zero_copy_only=False), self._places)
+        if self._words is not None and values.type == pa.large_string():
+            found = self._words.nodes(values)
+            if found is not None:
+                return found
+        ids = self.ids
+        if values.type != ids.type:  # integers here, text there: compare as text
+            values, ids = values.cast(pa.large_string()), ids.cast(pa.large_string())
+        return pc.index_in(values, value_set=ids).fill_null(-1).to_numpy(zero_copy_only=False)
+
+    def _of_numbers(self, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
+        positions = np.empty(len(numbers), np.int32)
+        for at in range(0, len(numbers), _AT_ONCE):
+            # What is below the least id becomes a large number.
+            where = (numbers[at : at + _AT_ONCE].astype(np.int64) - self._least).view(np.uint64)
+            found = positions[at : at + _AT_ONCE]
+            places.take(where.view(np.int64), out=found, mode="clip")
+            if where.max() >= len(places):
+                found[where >= len(places)] = -1
+        return positions
+
+    def first_again(self) -> tuple[int, int] | None:
+        """The first row whose id was given before, and the row that it was given to; None: all ids differ."""
+        if pa.types.is_integer(self.ids.type):
+            if np.diff(np.sort(self.ids.to_numpy(zero_copy_only=False))).all():
+                return None
+        elif self._words is not None and self._words.distinct:
+            return None
+        first = pc.index_in(self.ids, value_set=self.ids).to_numpy(zero_copy_only=False)
+        again = np.flatnonzero(first != np.arange(len(first)))
+        return (int(again[0]), int(first[again[0]])) if len(again) else None
+
+
+def plain_words(texts: pa.Array, longest: int) -> bool:
+    """Whether no text is empty or longer than this, and all letters are ASCII without blanks."""
+    if len(texts) == 0:
+        return False
+    starts, letters = _starts(texts), _letters(texts)
+    if len(letters) == 0 or letters.min() <= ord(" ") or letters.max() > ord("~"):
+        return False
+    lengths = np.diff(starts)
+    return bool(lengths.min() > 0 and lengths.max() <= longest)
+
+
+def _starts(texts: pa.Array) -> np.ndarray:
+    """Where each text begins, and where the last one ends."""
+    return np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
+
+
+def _letters(texts: pa.Array) -> np.ndarray:
+    """The bytes of all texts."""
+    starts = _starts(texts)
+    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)[int(starts[0]) : int(starts[-1])]
+
+
+class _WordTable:
+    """The nodes of words, in slots that follow from a hash of their letters.
+
+    A word whose slot is taken is in the next free one. What is found is compared letter by letter, eight at a time.
+    """
+
+    def __init__(self, words: int, longest: int) -> None:
+        slots = 2 ** (2 * words - 1).bit_length()
+        # Eight letters of the word in each slot, from the first on, then the next eight, and so on; 0: it is free.
+        self._keys = [np.zeros(slots, np.uint64) for _ in range(-(-longest // 8))]
+        self._nodes = np.full(slots, -1, np.int32)
+        self._shift = np.uint64(65 - slots.bit_length())
+        self.distinct = True
+
+    @classmethod
+    def of(cls, words: pa.Array) -> _WordTable | None:
+        """The table of these words; None where Arrow has to look them up.
+
+        That is so if a word is empty or long, if a letter is zero, or if too many words have the same hash.
+        """
+        if words.type != pa.large_string() or words.null_count or len(words) == 0:
+            return None
+        lengths = np.diff(_starts(words))
+        if not 0 < lengths.min() <= lengths.max() <= _LONGEST_WORD or _letters(words).min() == 0:
+            return None
+        table = cls(len(words), int(lengths.max()))
+        all_added = all(table._add(words.slice(at, _AT_ONCE), at) for at in range(0, len(words), _AT_ONCE))
+        return table if all_added else None
+
+    def _add(self, words: pa.Array, first: int) -> bool:
+        """Put words, which are the nodes from `first` on, into free slots; whether there was one for each."""
+        keys, nodes = self._packed(words), np.arange(first, first + len(words), dtype=np.int32)
+        slots = self._slots(keys)
+        for _ in range(_MOST_STEPS):
+            same, free = self._same(keys, slots), self._nodes[slots] < 0
+            self.distinct = self.distinct and not same.any()
+            self._nodes[slots[free]] = nodes[free]  # of several words for one slot, the last gets it
+            placed = self._nodes[slots] == nodes
+            for of_slots, of_words in zip(self._keys, keys, strict=True):
+                of_slots[slots[placed]] = of_words[placed]
+            left = np.flatnonzero(~(placed | same))
+            if len(left) == 0:
+                return True
+            # A slot that another of these words got is looked at again: that word may be the same.
+            keys, nodes = [key[left] for key in keys], nodes[left]
+            slots = slots[left] + ~free[left] & len(self._nodes) - 1
+        return False
+
+    def nodes(self, words: pa.Array) -> np.ndarray | None:
+        """The node of each word, -1 where there is none; None if a letter is zero."""
+        if _letters(words).min(initial=1) == 0:
+            return None
+        found = np.empty(len(words), np.int32)
+        for at in range(0, len(words), _AT_ONCE):
+            some = words.slice(at, _AT_ONCE)
+            found[at : at + _AT_ONCE] = self._find(self._packed(some))
+            longer = np.diff(_starts(some)) > 8 * len(self._keys)
+            if longer.any():
+                found[at : at + _AT_ONCE][longer] = -1
+        return found
+
+    def _find(self, keys: list[np.ndarray]) -> np.ndarray:
+        slots = self._slots(keys)
+        same, nodes = self._same(keys, slots), self._nodes[slots]
+        found = np.where(same, nodes, np.int32(-1))
+        rows = np.flatnonzero(~same & (nodes >= 0))
+        keys, slots = [key[rows] for key in keys], slots[rows]
+        while len(rows):
+            slots = slots + 1 & len(self._nodes) - 1
+            same, nodes = self._same(keys, slots), self._nodes[slots]
+            found[rows[same]] = nodes[same]
+            left = np.flatnonzero(~same & (nodes >= 0))
+            rows, keys, slots = rows[left], [key[left] for key in keys], slots[left]
+        return found
+
+    def _same(self, keys: list[np.ndarray], slots: np.ndarray) -> np.ndarray:
+        """Whether these words are the ones in these slots."""
+        same = self._keys[0][slots] == keys[0]
+        for of_slots, key in zip(self._keys[1:], keys[1:], strict=True):
+            same &= of_slots[slots] == key
+        return same
+
+    def _slots(self, keys: list[np.ndarray]) -> np.ndarray:
+        """The first slot that these words may be in."""
+        mixed = keys[0] * _MIX
+        for key in keys[1:]:
+            mixed ^= mixed >> np.uint64(32)
+            mixed ^= key
+            mixed *= _MIX
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= _MIX
+        mixed >>= self._shift
+        return mixed.view(np.int64)
+
+    def _packed(self, words: pa.Array) -> list[np.ndarray]:
+        """Eight letters of each word, then the next eight, and so on, with zeros after its end."""
+        starts, letters = _starts(words), _letters(words)
+        padded = np.zeros(len(letters) // 8 + len(self._keys) + 1, "<u8")
+        padded.view(np.uint8)[: len(letters)] = letters
+        at, lengths = starts[:-1] - starts[0], np.diff(starts)
+        # A word begins anywhere among the eight bytes of a number, and so goes on in the next one.
+        number, shift = at >> 3, ((at & 7) << 3).view(np.uint64)
+        parts = []
+        for place in range(len(self._keys)):
+            low = padded.take(number + place, mode="clip") >> shift
+            high = padded.take(number + (place + 1), mode="clip") << np.uint64(1) << np.uint64(63) - shift
+            taken = _TAKEN.take(lengths - 8 * place, mode="clip")
+            parts.append((low | high) & taken)
+        return parts
