@@ -264,7 +264,7 @@ def test_where_only_attributes_are_replaced(phi):
     assert 7.9 < model.certificate_.epsilon <= 8.0
     assert model.plan_["graph release"].noise == 0
     assert model.graph_used_ == (phi == 1)
-    assert model.score(graph.test_mask) > (0.9 if phi else 0.6)
+    assert model.score(graph.test_mask) > (0.85 if phi else 0.6)
 
 
 def test_a_class_without_training_nodes():

@@ -212,9 +212,9 @@ class _OnBranch(DelegatingLedger):
         if name != self.plan.shared[-1].name:
             return got
         sums = torch.zeros_like(got)
-        # The order of `expectation.right_counts`: features alone, balanced (each with half and with all of the budget
-        # of features), and the graph.
-        places = {"features": [0, 1], "balanced": [2, 3], "graph": [4]}[self._branch]
+        # The order of `expectation.right_counts`: features alone (after half of their training and after all),
+        # balanced, and the graph.
+        places = {"features": [0, 1], "balanced": [2], "graph": [3]}[self._branch]
         sums[places] = 1e6 * self.plan.facts.train_nodes  # far beyond what noise could make
         return sums
 

@@ -13,7 +13,7 @@ from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianReleas
 from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
-EXPECTATIONS = 7
+EXPECTATIONS = 6
 # The training of features before a branch is chosen.
 FIRST_FEATURES = "first features"
 

@@ -172,9 +172,9 @@ def right_counts(
 
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
-    Features alone after `half` of their first training and after the `whole` of it; then the same in the balanced
-    branch; then the branch of the graph with the whole. Last, features alone and the balanced branch with the whole
-    where all classes count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's
+    Features alone after `half` of their first training and after the `whole` of it; then the balanced branch and the
+    branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all classes
+    count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's
     place among all training nodes, of which these are from `first` on: the sums of several processes add up to that of
     one.
     """
@@ -199,7 +199,6 @@ def right_counts(
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
         both = joined(whole, counts, branch)
         if name == "balanced":
-            votes.append(right(joined(half, counts, branch)))
             last.append(alike(both))
         votes.append(right(both))
     # Multiples of 2^-20 up to 1: exact in float64.
@@ -244,9 +243,7 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     """
     shares = released.double() / plan.facts.train_nodes
     expected = _expected(shares, links, plan)
-    joined = expected.joined
-    graph_ahead = joined.get("graph", -math.inf) > joined["balanced"] + defaults.AHEAD_POINTS
-    with_graph = "graph" if graph_ahead else "balanced"
+    with_graph = max((name for name in expected.joined if name != "features"), key=expected.joined.__getitem__)
 
     def ahead(of: Expected) -> tuple[float, float]:
         return of.joined[with_graph] - of.joined["features"], of.alike[1] - of.alike[0]
@@ -263,9 +260,10 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
     """Accuracies of all branches, from the shares of right answers with first features.
 
-    Accuracies at more budget for features follow a curve that saturates (`accuracy_at`).
+    Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
+    add as much as they did at first, in proportion to what features leave wrong.
     """
-    half_alone, alone, half_balanced, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
+    half, alone, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
     chance = float(links.priors.max())
     first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
 
@@ -274,17 +272,14 @@ def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expect
         return (first + later) / first
 
     names = [branch.name for branch in plan.branches]
-    features = {name: 100 * accuracy_at(half_alone, alone, budget(name), chance) for name in names}
+    features = {name: 100 * accuracy_at(half, alone, budget(name), chance) for name in names}
+    left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
     joined = {
         "features": max(100 * chance, features["features"]),
-        "balanced": 100 * accuracy_at(half_balanced, balanced, budget("balanced"), chance),
+        "balanced": features["balanced"] + 100 * (balanced - alone) * min(1.0, left),
     }
     if graph:  # undirected graphs have this branch
         joined["graph"] = 100 * graph[0]
-    else:
-        # What co-readers add at first, of what better features leave wrong: there is less noise in it.
-        left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
-        joined["balanced"] = features["balanced"] + 100 * (balanced - alone) * min(1.0, left)
     rarest = float(links.priors.min()) * len(links.priors)
     return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
 
@@ -296,7 +291,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
     best = max(value for name, value in shown.items() if name != "features")
     if followed == "features":
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
-        by_doubt = best - alone > defaults.WORTH_IT_POINTS + defaults.AHEAD_POINTS
+        by_doubt = best - alone > defaults.WORTH_IT_POINTS
         doubt = ", a difference that noise may have made" if by_doubt else ""
         if abs(best - alone) <= defaults.WORTH_IT_POINTS:
             without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
@@ -322,20 +317,14 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
 def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:
     """The accuracy at `budget` times the squared mu at which `whole` was seen; `half` was seen at half of it.
 
-    What lies above chance is taken to grow as 1 - exp(-x) with x in proportion to mu.
+    What lies above chance is taken to grow as s / (s + K) with the squared mu s, where K follows from the two.
     """
-    if whole <= max(chance, half):
+    if whole <= chance:
         return whole
     ratio = (whole - chance) / max(half - chance, 1e-9)
-    low, high = defaults.LEAST_GROWTH, 60.0
-    for _ in range(60):  # the ratio falls with x
-        middle = (low + high) / 2
-        if math.expm1(-math.sqrt(2) * middle) / math.expm1(-middle) > ratio:
-            low = middle
-        else:
-            high = middle
-    growth = math.expm1(-math.sqrt(2 * budget) * low) / math.expm1(-math.sqrt(2) * low)
-    return min(1.0, chance + (whole - chance) * growth)
+    ratio = min(defaults.MOST_GROWTH, max(1.0, ratio))
+    half_at = (ratio - 1) / (2 - ratio)
+    return min(1.0, chance + (whole - chance) * budget * (1 + half_at) / (budget + half_at))
 
 
 def _squared_mu(mechanism: object) -> float:
