@@ -122,7 +122,7 @@ def test_whichever_branch_was_taken_all_are_certified():
     assert again.plan().rdp_epsilon == plan.rdp_epsilon
     data = json.loads(left.to_json())
     assert data["followed"] == "features"
-    assert [m["branch"] for m in data["mechanisms"]] == [None] * 4 + ["features"]
+    assert [m["branch"] for m in data["mechanisms"]] == [None] * 3 + ["features"]
     assert [m["name"] for m in data["not_executed"]] == balanced + graph
     text = str(left)
     assert "led to the branch features" in text

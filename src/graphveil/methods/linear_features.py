@@ -151,10 +151,10 @@ def train_linear(
         data.target,
         ledger,
         name,
-        learning_rate=defaults.LINEAR_RATE,
-        show=show,
         halfway=half,
+        learning_rate=defaults.LINEAR_RATE,
         arithmetic=arithmetic,
+        show=show,
     )
     planned = ledger.training(name)
     first = halfway_of(planned.steps)
