@@ -29,7 +29,7 @@ def test_auto_is_audited_in_all_branches():
     assert report.verdict == "consistent"
     assert 2.5 <= report.lower_bound <= 4.0
     together = [finding.target for finding in report.findings if finding.attack == "joint"]
-    first = "statistics + first features + expectation + "
+    first = "statistics + class sums + expectation + "
     assert together == [
         first + "more features",
         first + "balanced features + balanced responses + balanced release + balanced head",

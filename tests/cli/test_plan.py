@@ -92,7 +92,7 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
     made = json.loads(run(*words, "--json").stdout)
     branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
     assert branches == {
-        **dict.fromkeys(["statistics", "first features", "expectation"]),
+        **dict.fromkeys(["statistics", "class sums", "expectation"]),
         "more features": "features",
         **{f"balanced {part}": "balanced" for part in ("features", "responses", "release", "head")},
         **{f"graph {part}": "graph" for part in ("responses", "release", "head")},

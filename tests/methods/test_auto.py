@@ -24,7 +24,7 @@ from graphveil.privacy.mechanisms import ClippedTraining
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
 LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]
 BRANCHES = ["features", "balanced", "graph"]
-SHARED = ["statistics", "first features", "expectation"]
+SHARED = ["statistics", "class sums", "expectation"]
 LATER = {
     "features": ["more features"],
     "balanced": ["balanced features", "balanced responses", "balanced release", "balanced head"],

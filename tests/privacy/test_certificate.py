@@ -108,7 +108,7 @@ def test_whichever_branch_was_taken_all_are_certified():
     plan = make_plan("auto", KNeighbor(1), FACTS, epsilon=8.0, settings=Settings(steps=3))
     stayed, left = execute(plan, branch="graph"), execute(plan, branch="features")
     assert (stayed.followed, left.followed) == ("graph", "features")
-    shared = ["statistics", "first features", "expectation"]
+    shared = ["statistics", "class sums", "expectation"]
     assert [m.name for m in left.mechanisms] == [*shared, "more features"]
     balanced = [f"balanced {part}" for part in ("features", "responses", "release", "head")]
     graph = [f"graph {part}" for part in ("responses", "release", "head")]

@@ -292,7 +292,7 @@ def test_a_plan_that_branches_costs_the_largest_of_all_for_every_kind(level, dir
 def test_which_branch_is_followed_changes_no_figure():
     plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
     features, balanced, graph = plan.outcomes()
-    shared = ["statistics", "first features", "expectation"]
+    shared = ["statistics", "class sums", "expectation"]
     assert names(plan) == shared
     assert names(features) == [*shared, "more features"]
     assert names(balanced) == [*shared, *(f"balanced {part}" for part in ("features", "responses", "release", "head"))]

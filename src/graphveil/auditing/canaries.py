@@ -144,6 +144,8 @@ def canary_of(plan: Plan, mechanism: GaussianRelease, make_table: Callable[..., 
         return _moved_sums(*statistics_sums(plan)), lambda graph: graph.table
     if mechanism.role == "classes":
         return _moved_sums(*class_sums(plan)), lambda graph: graph.table
+    if mechanism.role == "class sums":
+        return _moved_sums(*feature_sums(plan, mechanism)), lambda graph: graph.table
     if mechanism.role == "expectation":
         return _moved_sums(*expectation_sums(plan)), lambda graph: graph.table
     if mechanism.role == "table" and mechanism.table == "posteriors":
@@ -216,6 +218,14 @@ def class_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     labels = torch.tensor([0]), torch.tensor([NO_LABEL if is_zero_out(plan.level) else 1])
     before, after = (label_rows(each, max(2, plan.facts.classes)).double().sum(0) for each in labels)
     return before, after
+
+
+def feature_sums(plan: Plan, mechanism: GaussianRelease) -> tuple[torch.Tensor, torch.Tensor]:
+    """Class sums before and after a node leaves the first class, with other features, for another class."""
+    row = math.sqrt(mechanism.row_norm**2 - 1) * (1 - 1e-6)  # beside the 1 that counts the node
+    after = torch.tensor([[0.0, 0.0, 0.0], [0.0, row, 1.0]], dtype=torch.float64)
+    before = torch.zeros_like(after) if is_zero_out(plan.level) else after.flip(0)[:, [1, 0, 2]]
+    return before.reshape(-1), after.reshape(-1)
 
 
 def _changed_opinion() -> Canary:

@@ -20,6 +20,7 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.ledger import Stages, planned_training
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
@@ -209,13 +210,18 @@ class _OnBranch(DelegatingLedger):
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = super().release(name, value)
+        if self.plan[name].role == "statistics":
+            self._chance = float(LinkStatistics.of(got, self.plan).priors.max())
         if name != self.plan.shared[-1].name:
             return got
+        # The order of `expectation.right_counts`: features alone (with half of their budget and with the whole),
+        # balanced, and the graph. Class sums alone are worth it while they grow.
+        growing = self._chance + 0.15 * (1 - self._chance)
+        much = 1e6  # far beyond what noise could make
+        values = {"features": {0: much, 1: much}, "sums": {1: growing}, "balanced": {2: much}, "graph": {3: much}}
         sums = torch.zeros_like(got)
-        # The order of `expectation.right_counts`: features alone (after half of their training and after all),
-        # balanced, and the graph.
-        places = {"features": [0, 1], "balanced": [2], "graph": [3]}[self._branch]
-        sums[places] = 1e6 * self.plan.facts.train_nodes  # far beyond what noise could make
+        for place, share in values[self._branch].items():
+            sums[place] = share * self.plan.facts.train_nodes
         return sums
 
 

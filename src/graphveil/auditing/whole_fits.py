@@ -169,7 +169,7 @@ class PlantedCanaries:
 
 def shows_readers(mechanism: Mechanism) -> bool:
     """Whether a canary's readers have rows of their own in what is released."""
-    sums_of_all = mechanism.role in ("statistics", "expectation", "classes")
+    sums_of_all = mechanism.role in ("statistics", "expectation", "classes", "class sums")
     return isinstance(mechanism, GaussianRelease) and not sums_of_all and mechanism.tau is None
 
 

@@ -219,7 +219,7 @@ def _malloc_trim() -> Callable[[int], object]:
 
 
 # Roles of releases without rows of nodes: the processes have added up their parts already.
-_SAME_EVERYWHERE = ("scales", "classes", "statistics", "expectation")
+_SAME_EVERYWHERE = ("scales", "classes", "class sums", "statistics", "expectation")
 
 
 class RowShard(torch.Tensor):

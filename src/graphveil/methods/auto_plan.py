@@ -14,8 +14,8 @@ from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
 EXPECTATIONS = 6
-# The training of features before a branch is chosen.
-FIRST_FEATURES = "first features"
+# The sums of features that are released before a branch is chosen.
+CLASS_SUMS = "class sums"
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -28,7 +28,8 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     if not protects_attributes(level) or settings.batch_size is not None:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
     if facts.directed and isinstance(level, Node):
-        return Spending((own_training("features", "features", level, facts, settings),), {"features": 1.0})
+        alone = (_sums(CLASS_SUMS, level), _linear("features", level, facts, settings))
+        return Spending(alone, {CLASS_SUMS: defaults.SUMS_ALONE, "features": 1 - defaults.SUMS_ALONE})
     assert isinstance(level, KNeighbor | Node)
     if facts.directed and isinstance(level, KNeighbor):
         return _directed(level, facts, settings, epsilon)
@@ -49,11 +50,11 @@ def _statistics_first(
     proof = "docs/theory.md section 5.5 (how training nodes are linked)"
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
-    more = own_training("more features", "features", level, facts, settings)
-    beside = _linear("balanced features", level, facts, settings)
+    alone = _without_graph(level, facts, settings)
+    beside = _sums("balanced class sums", level)
     shares = {
         **_first_shares(defaults.STATISTICS_SHARE, facts),
-        "balanced features": defaults.BALANCED_FEATURES,
+        "balanced class sums": defaults.BALANCED_FEATURES,
         "balanced release": defaults.BALANCED_RELEASE,
         "balanced head": defaults.HEAD_SHARE,
         "graph release": defaults.GRAPH_RELEASE,
@@ -64,7 +65,7 @@ def _statistics_first(
     return Spending(
         _first(moved, proof, EXPECTATIONS, level, facts, settings),
         shares,
-        (Branch("features", (more,)), Branch("balanced", (beside, *balanced)), Branch("graph", graph)),
+        (*alone, Branch("balanced", (beside, *balanced)), Branch("graph", graph)),
         degree_bound=level.max_degree if isinstance(level, Node) else None,
     )
 
@@ -80,21 +81,21 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     proof = "docs/theory.md section 5.7 (how training nodes are linked with the same nodes)"
     with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
     _, *tables = with_tables.shared
-    more = own_training("more features", "features", level, facts, settings)
-    beside = _linear("balanced features", level, facts, settings)
+    alone = _without_graph(level, facts, settings)
+    beside = _sums("balanced class sums", level)
     shares = {**_first_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
         shared=_first(moved, proof, EXPECTATIONS - 1, level, facts, settings),
         shares={name: share for name, share in shares.items() if name != "release" or name in with_tables.shares},
-        branches=(Branch("features", (more,)), Branch("balanced", (beside, *tables))),
+        branches=(*alone, Branch("balanced", (beside, *tables))),
     )
 
 
 def _first(
     moved: ByKind, proof: str, expectations: int, level: Level, facts: PublicFacts, settings: Settings
 ) -> tuple[Mechanism, ...]:
-    """What is paid for before a branch is chosen: statistics that move so far, features, counts of what comes out
+    """What is paid for before a branch is chosen: statistics that move so far, class sums, counts of what comes out
     right."""
     statistics = GaussianRelease("statistics", moved, 1.0, proof, role="statistics", own_rows=True)
     expectation = GaussianRelease(
@@ -105,17 +106,33 @@ def _first(
         role="expectation",
         own_rows=True,
     )
-    return statistics, _linear(FIRST_FEATURES, level, facts, settings), expectation
+    return statistics, _sums(CLASS_SUMS, level), expectation
 
 
 def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
-    """Their shares, and that of more features, which get the rest."""
+    """Their shares, and those of the branch of features, which gets the rest."""
     shares = {
         "statistics": statistics,
-        FIRST_FEATURES: defaults.FIRST_FEATURES_SHARE,
+        CLASS_SUMS: defaults.CLASS_SUMS_SHARE,
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
-    return {**shares, "more features": 1 - sum(shares.values())}
+    rest = 1 - sum(shares.values())
+    return {**shares, "more class sums": defaults.MORE_SUMS * rest, "features": (1 - defaults.MORE_SUMS) * rest}
+
+
+def _without_graph(level: Level, facts: PublicFacts, settings: Settings) -> tuple[Branch, Branch]:
+    """The branches that read features alone: class sums and a linear classifier beside them, or class sums only."""
+    both = (_sums("more class sums", level), _linear("features", level, facts, settings))
+    return Branch("features", both), Branch("sums", (_sums("further class sums", level),))
+
+
+def _sums(name: str, level: Level) -> GaussianRelease:
+    """A release of class sums."""
+    moved = ByKind(sensitivity.class_sums(level, defaults.CLASS_SUMS_NORM), 0)
+    proof = "docs/theory.md section 5.11 (sums of the features of each class)"
+    return GaussianRelease(
+        name, moved, 1.0, proof, role="class sums", row_norm=defaults.CLASS_SUMS_NORM, own_rows=True
+    )
 
 
 def _graph_branch(

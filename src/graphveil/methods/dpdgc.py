@@ -15,6 +15,7 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Linear
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
+from graphveil.methods.class_sums import Beside, ClassSums, SumsClassifier, class_sums
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
     GraphBranch,
@@ -24,20 +25,12 @@ from graphveil.methods.expectation import (
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.linear_features import (
-    LinearClassifier,
-    Trained,
-    WideNetwork,
-    added_up,
-    mu_of,
-    train_linear,
-    without_own_influence,
-)
+from graphveil.methods.linear_features import LinearClassifier, train_linear
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import log_likelihoods, shrunk_rows
 from graphveil.methods.training import ROWS_AT_ONCE, KeptRows, all_logits, train_privately
-from graphveil.privacy.mechanisms import GaussianRelease
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism
 from graphveil.privacy.plan import Plan
 
 # What the certificate says where all links of a node are protected at once and statistics would have too much noise.
@@ -50,9 +43,9 @@ class DPDGC(DecoupledConvolution):
 
     With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
     of it. Where attributes are private, three things are paid for first: how training nodes of each class are linked, a
-    first linear classifier of features, and how many training nodes would come out right in each of the branches. The
-    rest of the budget follows from that. On undirected graphs it is a network of features alone ("features"),
-    features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
+    sum of the features of each class, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs it goes to features alone ("features"), to features and
+    neighbours ("balanced"), or to neighbours beside class sums ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
     the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level the
@@ -80,6 +73,7 @@ class DPDGC(DecoupledConvolution):
     _link_sums = staticmethod(link_sums)
     _co_link_sums = staticmethod(co_link_sums)
     _right_counts = staticmethod(right_counts)
+    _class_sums = staticmethod(class_sums)
 
     def degree_bound(self, plan: Plan) -> int | None:
         """Where the plan never reads the graph, no promise about it is needed."""
@@ -91,73 +85,95 @@ class DPDGC(DecoupledConvolution):
             return self._fit_by_statistics(data, ledger)
         if _features_alone(ledger.plan):
             self._learnt = (_LINKS_LOST,)
-            return self._finish_alone(data, ledger, "features")
+            (sums,) = self._released_sums(data, ledger, ledger.plan.shared)
+            return self._finish_alone(data, ledger, self._features(data, ledger, sums)[0])
         return super()._fit_with_table(data, ledger)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         plan, train, labels = ledger.plan, data.target.train, data.target.labels
         directed = plan.facts.directed
-        sums = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
-        links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", sums), plan)
-        after_half, after_all = self._linear(data, ledger, auto_plan.FIRST_FEATURES)
-
-        @torch.no_grad()
-        def judged(part: Trained) -> torch.Tensor:
-            logits = added_up([part], data.features, data.classes)(data.features_of(train))
-            return self._without_own_influence(data, logits, [part]).cpu()
-
+        about = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
+        links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", about), plan)
+        (sums,) = self._released_sums(data, ledger, plan.shared, links)
         if directed:
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
+        half, whole = (self._scored(data, each)[1][train].cpu() for each in (sums.with_less_budget(), sums))
         known = labels[train].cpu().numpy()
-        half, whole = judged(after_half), judged(after_all)
         right = self._right_counts(known, half, whole, branches, links.priors, first=data.target.first)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
-        later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
-        if followed == "features":
-            (name,) = later
-            return self._finish_alone(data, ledger, name, added_up([after_all], data.features, data.classes))
-        parts = [after_all, *(self._linear(data, ledger, name)[1] for name in later)]
+        for more in self._released_sums(data, ledger, plan.branch(followed).mechanisms, links):
+            sums = sums.joined(more)
+        features, scores = self._features(data, ledger, sums)
+        if not ledger.plan.with_role("release"):
+            return self._finish_alone(data, ledger, features)
         if directed:
-            return self._join_tables(data, ledger, parts)
+            return self._join_tables(data, ledger, features, scores)
         facts = ledger.plan.facts
         unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
         accuracy = min(1.0, expected.features[followed] / 100)
         branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
-        return self._join_neighbors(data, ledger, parts, branch)
+        return self._join_neighbors(data, ledger, features, scores, branch)
 
-    def _without_own_influence(self, data: Inputs, logits: torch.Tensor, parts: Sequence[Trained]) -> torch.Tensor:
-        """Logits of training nodes by these trainings, less a part of what each node added to its own."""
+    def _released_sums(
+        self, data: Inputs, ledger: LedgerLike, planned: Sequence[Mechanism], links: LinkStatistics | None = None
+    ) -> list[ClassSums]:
+        """The class sums among these mechanisms."""
+        counts = None if links is None else links.priors * data.target.count
+        names = [mechanism.name for mechanism in planned if mechanism.role == "class sums"]
+        released = {name: ledger.release(name, self._class_sums(data, self.arithmetic)) for name in names}
+        return [ClassSums.of(values, ledger.plan[name].noise, counts) for name, values in released.items()]
+
+    def _features(self, data: Inputs, ledger: LedgerLike, sums: ClassSums) -> tuple[nn.Module, torch.Tensor]:
+        """The classifier of features, trained beside class sums where that is planned, and its scores of all nodes."""
+        features: nn.Module
+        features, scores = self._scored(data, sums)
+        for training in ledger.plan.with_role("features"):
+            features, scores = self._with_linear(data, ledger, training.name, features, scores)
+        return features, scores
+
+    def _scored(self, data: Inputs, sums: ClassSums) -> tuple[SumsClassifier, torch.Tensor]:
+        """The classifier that follows from class sums, and scores of all nodes: those of training nodes without what
+        each added to its own."""
         train = data.target.train
-        lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
-        return without_own_influence(logits, data.target.labels[train], lengths, parts[0].steps, mu_of(parts))
-
-    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> tuple[Trained, Trained]:
-        return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
-
-    def _join_tables(self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained]) -> torch.Tensor:
-        """DPDGC's tables beside features that were trained in these parts."""
-        train, features = data.target.train, added_up(parts, data.features, data.classes)
+        classifier = SumsClassifier(data.features, data.classes).to(self.device)
+        own = classifier.learn(sums, data.target.weights)
         with torch.no_grad():
-            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-            logits[train] = self._without_own_influence(data, logits[train], parts)
-        self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
+            scores = all_logits(lambda rows: classifier(data.features_of(rows)), data.nodes, train.device)
+            scores[train] = classifier.without(data.features_of(train), own, data.target.labels[train])
+        return classifier, scores
+
+    def _with_linear(
+        self, data: Inputs, ledger: LedgerLike, name: str, before: nn.Module, scores: torch.Tensor
+    ) -> tuple[nn.Module, torch.Tensor]:
+        """A linear classifier that is trained beside these scores, and the scores of both."""
+        train = data.target.train
+        trained = train_linear(data, scores, ledger, name, self.device, self.show_progress, self.arithmetic)
+        with torch.no_grad():
+            more = all_logits(lambda rows: trained.model(data.features_of(rows)), data.nodes, train.device)
+            both = scores + more
+            lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
+            both[train] -= trained.own_influence(both[train], data.target.labels[train], lengths)
+        return Beside([before, trained.model]), both
+
+    def _join_tables(
+        self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor
+    ) -> torch.Tensor:
+        """DPDGC's tables beside features."""
+        self._fuse(data, ledger, features, torch.softmax(scores, dim=1))
         with torch.no_grad():
             return self._head(data.features, self._released)
 
     def _join_neighbors(
-        self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained], branch: GraphBranch
+        self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor, branch: GraphBranch
     ) -> torch.Tensor:
         """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
         plan, train = ledger.plan, data.target.train
-        features = added_up(parts, data.features, data.classes)
         (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
-        with torch.no_grad():
-            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-        known = logits.argmax(1)
+        known = scores.argmax(1)
         known[train] = data.target.labels[train]
         who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
         answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
@@ -167,11 +183,7 @@ class DPDGC(DecoupledConvolution):
         Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
         head = NeighborHead(features, branch, plan).to(self.device)
         self._table, self._released, self._head = W, Z, head
-        with torch.no_grad():
-            evidence = head.evidence(logits, Z)
-            own = self._without_own_influence(data, logits[train], parts)
-            evidence[train] = head.evidence(own, Z[train])
-        evidence_of = KeptRows(evidence)
+        evidence_of = KeptRows(head.evidence(scores, Z))
         train_privately(
             head.out,
             lambda rows: head.out(evidence_of(rows)),
@@ -186,12 +198,8 @@ class DPDGC(DecoupledConvolution):
         with torch.no_grad():
             return head(data.features, Z)
 
-    def _finish_alone(
-        self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier | None = None
-    ) -> torch.Tensor:
-        """Features alone: a network that is trained as the mechanism `name` plans it, and a Z of no columns."""
-        features = WideNetwork(data.features, self.hidden, data.classes, first)
-        self._train(features, features.logits_of(data), data, ledger, name)
+    def _finish_alone(self, data: Inputs, ledger: LedgerLike, features: nn.Module) -> torch.Tensor:
+        """Features alone, and a Z of no columns."""
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
         self._head = NeighborHead(features, None, ledger.plan).to(self.device)
@@ -208,7 +216,8 @@ class DPDGC(DecoupledConvolution):
         classes = plan.facts.classes
         if not _in_closed_form(plan) and not _statistics_first(plan):
             return super()._features_of(plan, like)
-        return LinearClassifier(like, classes) if plan.with_role("release") else WideNetwork(like, self.hidden, classes)
+        sums = SumsClassifier(like, classes)
+        return Beside([sums, LinearClassifier(like, classes)]) if plan.with_role("features") else sums
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         if not _in_closed_form(plan):

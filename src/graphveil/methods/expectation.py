@@ -20,9 +20,13 @@ from graphveil.methods import defaults
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.methods.tables import log_likelihoods, row_norms
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism, Responses, Role
 from graphveil.privacy.plan import Branch, Plan
 
+# Mechanisms from which features are learnt.
+_ABOUT_FEATURES: tuple[Role, ...] = ("class sums", "features")
+# Branches that do not read the graph.
+_ALONE = ("features", "sums")
 # Of a simulated table.
 _DRAWS = 400
 # How often the noise of the release is drawn again, to see what it makes of a difference.
@@ -172,7 +176,7 @@ def right_counts(
 
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
-    Features alone after `half` of their first training and after the `whole` of it; then the balanced branch and the
+    Features alone with `half` of what class sums cost and with the `whole` of it; then the balanced branch and the
     branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all classes
     count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's
     place among all training nodes, of which these are from `first` on: the sums of several processes add up to that of
@@ -224,7 +228,7 @@ def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.
 class Expected:
     """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
 
-    `alike` has balanced accuracies (all classes count alike) of first features alone and of the balanced branch.
+    `alike` has balanced accuracies (all classes count alike) of class sums alone and of the balanced branch.
     """
 
     joined: Mapping[str, float]
@@ -243,39 +247,44 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     """
     shares = released.double() / plan.facts.train_nodes
     expected = _expected(shares, links, plan)
-    with_graph = max((name for name in expected.joined if name != "features"), key=expected.joined.__getitem__)
+    alone = "sums" if expected.joined["sums"] > expected.joined["features"] else "features"
+    with_graph = max((name for name in expected.joined if name not in _ALONE), key=expected.joined.__getitem__)
 
     def ahead(of: Expected) -> tuple[float, float]:
-        return of.joined[with_graph] - of.joined["features"], of.alike[1] - of.alike[0]
+        return of.joined[with_graph] - max(of.joined[name] for name in _ALONE), of.alike[1] - of.alike[0]
 
     noise = torch.from_numpy(np.random.default_rng(0).standard_normal((_REPEATS, len(shares))))
     again = shares + noise * (plan["expectation"].noise / plan.facts.train_nodes)
     doubts = np.std([ahead(_expected(each, links, plan)) for each in again], axis=0)
     (points, doubt), (alike, alike_doubt) = zip(ahead(expected), defaults.DOUBT * doubts, strict=True)
     if abs(points) > defaults.WORTH_IT_POINTS:
-        return with_graph if points > defaults.WORTH_IT_POINTS + doubt else "features", expected
-    return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else "features", expected
+        return with_graph if points > defaults.WORTH_IT_POINTS + doubt else alone, expected
+    return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else alone, expected
 
 
 def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
-    """Accuracies of all branches, from the shares of right answers with first features.
+    """Accuracies of all branches, from the shares of right answers with class sums.
 
     Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
     add as much as they did at first, in proportion to what features leave wrong.
     """
     half, alone, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
     chance = float(links.priors.max())
-    first = sum(_squared_mu(m) for m in plan.shared if isinstance(m, ClippedTraining))
+    first = sum(_squared_mu(m) for m in plan.shared if m.role in _ABOUT_FEATURES)
 
     def budget(branch: str) -> float:
-        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
+        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role in _ABOUT_FEATURES)
         return (first + later) / first
 
     names = [branch.name for branch in plan.branches]
     features = {name: 100 * accuracy_at(half, alone, budget(name), chance) for name in names}
     left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
+    # Training finds what class sums do not say, whatever they cost.
+    sums = sum(_squared_mu(m) for m in plan.branch("features").mechanisms if m.role == "class sums")
+    trained = 100 * accuracy_at(half, alone, (first + sums) / first, chance) + defaults.TRAINING_GAIN
     joined = {
-        "features": max(100 * chance, features["features"]),
+        "features": max(100 * chance, trained),
+        "sums": max(100 * chance, features["sums"]),
         "balanced": features["balanced"] + 100 * (balanced - alone) * min(1.0, left),
     }
     if graph:  # undirected graphs have this branch
@@ -287,9 +296,9 @@ def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expect
 def expectation_in_words(followed: str, expected: Expected) -> str:
     """Why this branch is followed, for the certificate."""
     shown = {name: min(100.0, max(0.0, value)) for name, value in expected.joined.items()}
-    alone = shown["features"]
-    best = max(value for name, value in shown.items() if name != "features")
-    if followed == "features":
+    alone = max(shown[name] for name in _ALONE)
+    best = max(value for name, value in shown.items() if name not in _ALONE)
+    if followed in _ALONE:
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
         by_doubt = best - alone > defaults.WORTH_IT_POINTS
         doubt = ", a difference that noise may have made" if by_doubt else ""
@@ -304,7 +313,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph{doubt}."
         )
-    if expected.joined[followed] - expected.joined["features"] > defaults.WORTH_IT_POINTS:
+    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.WORTH_IT_POINTS:
         right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
         return f"The graph was used: {right}"
     without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
@@ -327,6 +336,7 @@ def accuracy_at(half: float, whole: float, budget: float, chance: float) -> floa
     return min(1.0, chance + (whole - chance) * budget * (1 + half_at) / (budget + half_at))
 
 
-def _squared_mu(mechanism: object) -> float:
-    assert isinstance(mechanism, ClippedTraining)
-    return 4 * mechanism.group.worst**2 * mechanism.steps / mechanism.noise_multiplier**2
+def _squared_mu(mechanism: Mechanism) -> float:
+    """What it costs a training node, as the squared mu of one Gaussian mechanism."""
+    loss = mechanism.loss("training")
+    return 0.0 if loss is None else loss.mu**2

@@ -109,28 +109,22 @@ def log_end(plan: Plan, epsilon: float) -> None:
 
 
 class RunningMean:
-    """The mean of a model's weights as they are after these steps of its training."""
+    """The mean of a model's weights over the steps at which it was asked to add them."""
 
-    def __init__(self, model: nn.Module, steps: range) -> None:
-        self._steps = steps
+    def __init__(self, model: nn.Module) -> None:
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._count = 0
 
     @torch.no_grad()
-    def after(self, step: int) -> None:
-        """Note the weights after this step, where it is one of these."""
-        if step not in self._steps:
-            return
+    def add(self) -> None:
         self._count += 1
         for mean, parameter in zip(self._means, self._parameters, strict=True):
             mean += (parameter - mean) / self._count
 
     @torch.no_grad()
-    def give(self, model: nn.Module) -> None:
-        """Set the weights of this model, which is like the one that was trained."""
-        trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
-        for mean, parameter in zip(self._means, trained, strict=True):
+    def take(self) -> None:
+        for mean, parameter in zip(self._means, self._parameters, strict=True):
             parameter.copy_(mean)
 
     def tensors(self) -> dict[str, torch.Tensor]:

@@ -23,6 +23,7 @@ _LEAST_CLIP, _MOST_CLIP = 1e-14, 1e12
 # What a mechanism is for. Names of mechanisms are a method's own; everybody else goes by the role.
 Role = Literal[
     "features",  # training of a classifier of features alone
+    "class sums",  # sums of the features of each class's training nodes
     "encoder",  # training of an encoder of features, whose output is aggregated
     "embedding",  # training of a table W on rows of A
     "head",  # training of a head on what was released

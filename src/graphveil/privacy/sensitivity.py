@@ -152,6 +152,18 @@ def class_counts(level: Level) -> float:
     return 1.0 if is_zero_out(level) else math.sqrt(2)
 
 
+def class_sums(level: Level, norm: float) -> float:
+    """The sum of the rows of each class, for a replaced training node; for another node it is 0.
+
+    docs/theory.md section 5.11: rows have no negative entry and a norm of at most `norm`, so the product of the two
+    tables that a node adds before and after is not negative, and they differ by at most sqrt(2) `norm`. An emptied node
+    adds nothing in one of the graphs.
+    """
+    if not protects_attributes(level):
+        return 0.0
+    return norm if is_zero_out(level) else math.sqrt(2) * norm
+
+
 def co_link_statistics(level: KNeighbor, nodes: int, train_nodes: int, *, in_training: bool = True) -> float:
     """The co-link statistics of `methods.link_statistics`, over pairs of training nodes that read the same node.
 
