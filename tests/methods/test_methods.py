@@ -10,8 +10,8 @@ import torch
 import graphveil as gv
 from graphveil.execution.sparse_rows import SparseLinear
 from graphveil.graph import Graph, csbm
+from graphveil.methods import METHODS as REGISTERED
 from graphveil.methods import method_class
-from graphveil.methods.registry import METHODS as REGISTERED
 from support.method_levels import LEVELS, SUPPORTED
 
 METHODS = list(SUPPORTED)

@@ -280,17 +280,8 @@ class NodeClassifier(FittedModel):
         """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:
-            rate = self._private_rate(data)
-            train_privately(
-                model,
-                logits,
-                data.target,
-                ledger,
-                name,
-                learning_rate=rate,
-                show=self.show_progress,
-                arithmetic=self.arithmetic,
-            )
+            train = partial(train_privately, model, logits, data.target, ledger, name)
+            train(learning_rate=self._private_rate(data), show=self.show_progress, arithmetic=self.arithmetic)
         else:
             self._train_freely(model, logits, data.target, name)
 
