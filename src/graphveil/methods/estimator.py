@@ -266,8 +266,10 @@ class NodeClassifier(FittedModel):
         return adjacency
 
     def check_promise(self, graph: Graph, plan: Plan) -> None:
-        """Refuse a graph that breaks the degree promise of a plan, before anything is drawn; where it may be cut, it is
-        not looked at."""
+        """Refuse a graph that breaks the degree promise of a plan, before anything is drawn.
+
+        With `cap_degrees` there is nothing to refuse: the graph is cut later.
+        """
         if self.room_for_old_readers(plan) is not None and not self.cap_degrees:
             adjacency = graph.reads(self.direction, by_relation=self.reads_relations(plan))
             self.check_readers(plan, column_sums(adjacency, self.promised_power(plan)).max().item())
