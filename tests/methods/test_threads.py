@@ -1,5 +1,7 @@
 """A fit gives the same predictions on any number of threads, to the last bit, whatever is private."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,6 +26,7 @@ CASES = {f"{method}, {level}": (method, level, {}) for method, levels in SUPPORT
 }
 
 
+@cache
 def graph(sparse: bool) -> Graph:
     """Large enough that torch uses all threads, with sizes that leave remainders."""
     plain = csbm(0.6, n=1502, f=45, d=5, seed=1)
