@@ -28,7 +28,7 @@ def model_for(method, level, **options):
     return method_class(method)(**words)
 
 
-@pytest.mark.parametrize("batch_size", [None, 64])
+@pytest.mark.parametrize("batch_size", [None, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_at_every_level(graph, method, level, batch_size):

@@ -44,8 +44,19 @@ def fitted(case, sparse, threads):
         return method_class(method)(**{**given, **options}).fit(graph(sparse)).logits_
 
 
-@pytest.mark.parametrize("sparse", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["dense", "sparse"])
-@pytest.mark.parametrize("case", CASES)
+def of_every_day(case, sparse):
+    """One level with one form of features; all cases together are slow."""
+    return CASES[case][1] == gv.KNeighbor(2) and not sparse
+
+
+@pytest.mark.parametrize(
+    ("case", "sparse"),
+    [
+        pytest.param(case, sparse, marks=[] if of_every_day(case, sparse) else pytest.mark.slow)
+        for case in CASES
+        for sparse in (False, True)
+    ],
+)
 def test_threads_do_not_change_a_fit(case, sparse, monkeypatch):
     monkeypatch.setattr(sums, "_WORTH_A_THREAD", 1000)
     one = fitted(case, sparse, 1)
