@@ -10,7 +10,7 @@ import pytest
 import graphveil as gv
 from graphveil.cli import app
 from graphveil.cli.options import METHOD_NAMES
-from graphveil.methods.registry import METHODS
+from graphveil.methods import METHODS
 
 SIZES = ["--nodes", 600, "--train-nodes", 450, "--features", 4, "--classes", 2]
 COMMANDS = [command.callback for command in app.registered_commands]

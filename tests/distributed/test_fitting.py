@@ -37,6 +37,13 @@ from support.jobs import together, torchrun
 plan_of = cache(lambda name: (lambda data, model: model.plan(data))(*CASES[name]()))
 
 
+@cache
+def alone(name):
+    """The model that one process gives without torchrun."""
+    data, model = CASES[name]()
+    return model.execute(data, plan_of(name))
+
+
 def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]:
     results = {}
     for name, plan in plans.items():
@@ -62,9 +69,8 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
 def test_as_without_torchrun(processes, names):
     plans = {name: plan_of(name) for name in names}
     results = together(processes, fitted, plans)[0]
-    for name, plan in plans.items():
-        data, model = CASES[name]()
-        model.execute(data, plan)
+    for name in plans:
+        model = alone(name)
         ours = {key: torch.from_numpy(value) for key, value in results[name].items() if key != "certificate"}
         assert results[name]["certificate"] == model.certificate_.to_json(), name
         assert torch.equal(ours["logits"], model.logits_), name
@@ -86,9 +92,8 @@ def test_a_cluster_of_eight():
         for name in ("auto", "auto at nodes", "auto at edges", "tables", "mlp", "gap", "gap at edges")
     }
     results = together(8, fitted, plans)
-    for name, plan in plans.items():
-        data, model = CASES[name]()
-        model.execute(data, plan)
+    for name in plans:
+        model = alone(name)
         assert all(result[name]["certificate"] == model.certificate_.to_json() for result in results), name
         assert torch.equal(torch.from_numpy(results[0][name]["logits"]), model.logits_), name
 
@@ -269,7 +274,7 @@ def test_refusals(tmp_path):
         pass
 
 
-def full(group, kept):
+def full(group, kept, plan):
     """The disk of the second process is full after some versions."""
     real, left = storage.replace_file, iter(range(4))
 
@@ -282,7 +287,7 @@ def full(group, kept):
     data, model = CASES["trained"]()
     try:
         with ShardedCheckpoint(kept, group, every=1) as checkpoint:
-            fit(model, Shard.of(data, group, model.direction), group, checkpoint)
+            fit(model, Shard.of(data, group, model.direction), group, checkpoint, plan)
     except InvalidInput as error:
         return str(error), error.everywhere
     finally:
@@ -291,20 +296,18 @@ def full(group, kept):
 
 @pytest.mark.slow
 def test_a_checkpoint_on_a_full_disk(tmp_path):
-    first, second = together(2, full, tmp_path / "kept")
+    first, second = together(2, full, tmp_path / "kept", plan_of("trained"))
     assert first == second
     assert "cannot be written: No space left on device" in first[0]
-    _, logits, _ = together(2, resumed, "trained", tmp_path / "kept")[0]
-    data, model = CASES["trained"]()
-    model.execute(data)
-    assert torch.equal(torch.from_numpy(logits), model.logits_)
+    _, logits, _ = together(2, resumed, "trained", tmp_path / "kept", plan_of("trained"))[0]
+    assert torch.equal(torch.from_numpy(logits), alone("trained").logits_)
 
 
 class Ended(BaseException):
     pass
 
 
-def begun(group, name, kept, writes):
+def begun(group, name, kept, writes, plan):
     """A fit that ends after so many versions of its checkpoint."""
     data, model = CASES[name]()
     shard, left = Shard.of(data, group, model.direction), iter(range(writes))
@@ -316,15 +319,15 @@ def begun(group, name, kept, writes):
                 raise Ended
 
     with suppress(Ended), Short(kept, group, every=1) as checkpoint:
-        fit(model, shard, group, checkpoint)
+        fit(model, shard, group, checkpoint, plan)
 
 
-def resumed(group, name, kept, parts=None):
+def resumed(group, name, kept, plan, parts=None):
     data, model = CASES[name]()
     shard = Shard.of(data, group, model.direction) if parts is None else read_part(parts, group)
     try:
         with ShardedCheckpoint(kept, group, every=2, resume=True) as checkpoint:
-            fit(model, shard, group, checkpoint)
+            fit(model, shard, group, checkpoint, plan)
             left = sorted(path.name for path in kept.iterdir())
             checkpoint.discard()
     except InvalidInput as error:
@@ -337,12 +340,11 @@ def resumed(group, name, kept, parts=None):
 @pytest.mark.parametrize(("before", "after"), [(2, 3), (3, 1)])
 def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
     kept = tmp_path / "kept"
-    together(before, begun, name, kept, writes)
-    outcome = together(after, resumed, name, kept)[0]
+    together(before, begun, name, kept, writes, plan_of(name))
+    outcome = together(after, resumed, name, kept, plan_of(name))[0]
     assert not isinstance(outcome, str), outcome
     left, logits, certificate = outcome
-    data, model = CASES[name]()
-    model.execute(data)
+    model = alone(name)
     assert left == ["checkpoint.json", *(f"rank-{rank:04d}-of-{after:04d}" for rank in range(after))]
     assert torch.equal(torch.from_numpy(logits), model.logits_)
     assert certificate == model.certificate_.to_json()
@@ -351,7 +353,7 @@ def test_any_number_of_processes_goes_on(tmp_path, name, writes, before, after):
 
 @pytest.mark.slow
 def test_as_many_processes_with_other_rows(tmp_path):
-    together(2, begun, "trained", tmp_path / "kept", 3)
+    together(2, begun, "trained", tmp_path / "kept", 3, plan_of("trained"))
     write_parts(graph(), tmp_path / "parts", 3)
-    said = together(2, resumed, "trained", tmp_path / "kept", tmp_path / "parts")
+    said = together(2, resumed, "trained", tmp_path / "kept", plan_of("trained"), tmp_path / "parts")
     assert all("as many processes have begun with other rows" in each for each in said)

@@ -2,7 +2,9 @@
 
 import dataclasses
 import inspect
+import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
@@ -33,10 +35,22 @@ EXPORTED = [getattr(package, name) for package in (auditing, experiments, report
 OWN = [*(thing for thing in EXPORTED if inspect.isfunction(thing)), verify, check_certificate, evaluate]
 FUNCTIONS += [function for function in OWN if function not in FUNCTIONS]
 VALUES += [thing for thing in EXPORTED if dataclasses.is_dataclass(thing) and isinstance(thing, type)]
-VALUES += [Verification, Evaluation]
+VALUES += [Verification, Evaluation, graph.ReadReport]
 # What says how much was spent, or how much was spent at least.
 GUARANTEES = [gv.audit, auditing.AuditReport, auditing.lower_bound, auditing.threshold_bound, auditing.gaussian_bound]
 GUARANTEES += [auditing.one_run_bound, verify]
+
+
+def on_the_api_page():
+    """The functions of docs/api.md with an argument: by themselves, and those that it lists as members."""
+    text = (Path(__file__).parents[2] / "docs" / "api.md").read_text(encoding="utf-8")
+    for name, options in re.findall(r"^::: ([\w.]+)$(.*?)(?=^:::|^##|\Z)", text, re.MULTILINE | re.DOTALL):
+        members = re.search(r"members: \[(.*?)\]", options)
+        shown = [f"{name}.{each.strip()}" for each in members[1].split(",") if each.strip()] if members else []
+        for each in (name, *shown):
+            thing = pkgutil.resolve_name(each)
+            if inspect.isroutine(thing) and set(inspect.signature(thing).parameters) - {"self"}:
+                yield pytest.param(thing, id=each)
 
 
 def explained(text: str) -> set[str]:
@@ -61,6 +75,11 @@ def test_help_explains_each_parameter_of_a_method_once(name):
 def test_functions_explain_their_arguments(function):
     given = set(inspect.signature(function).parameters) - {"self", "cls"}
     assert explained(function.__doc__) == given
+
+
+@pytest.mark.parametrize("function", on_the_api_page())
+def test_functions_on_the_api_page_explain_their_arguments(function):
+    assert explained(function.__doc__) == set(inspect.signature(function).parameters) - {"self", "cls"}
 
 
 @pytest.mark.parametrize("cls", VALUES, ids=lambda cls: cls.__name__)

@@ -20,7 +20,7 @@ from graphveil.graph import csbm
 
 ROOT = Path(__file__).parents[2]
 NAMES = ("index", "tutorial", "data", "rare-classes", "choosing", "artifact", "serving", "checkpoint", "scale")
-PAGES = ["README.md", *(f"docs/{name}.md" for name in (*NAMES, "sharp-edges", "search", "from-pyg"))]
+PAGES = ["README.md", *(f"docs/{name}.md" for name in (*NAMES, "pitfalls", "search", "from-pyg"))]
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 COMMAND = re.compile(r"^\$ ((?:.*\\\n)*.*)\n?((?:(?!\$ ).*\n?)*)", re.MULTILINE)
 

@@ -16,7 +16,7 @@ from graphveil.auditing.twins import Twin
 from graphveil.cli import main
 from graphveil.experiments import builtin_spec, read_results
 from graphveil.graph import csbm, write_graph
-from graphveil.methods.registry import METHODS, method_class, method_named, other_names
+from graphveil.methods import METHODS, method_class, method_named, other_names
 from graphveil.storage.files import read_journal
 from methods.test_adjacent_fits import moves
 from support.audits import GRAPH, maker
@@ -184,7 +184,7 @@ def test_its_own_experiment(run, tmp_path):
 
 def test_a_plan_loads_no_torch(tmp_path):
     write_entry_points(tmp_path)
-    code = "import sys; from graphveil.methods.registry import method_named; method_named('votes').spend; "
+    code = "import sys; from graphveil.methods import method_named; method_named('votes').spend; "
     code += "sys.exit('torch' in sys.modules)"
     places = os.pathsep.join([str(tmp_path), str(PACKAGE / "src"), *sys.path])
     assert subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": places}).returncode == 0

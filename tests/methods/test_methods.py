@@ -10,8 +10,8 @@ import torch
 import graphveil as gv
 from graphveil.execution.sparse_rows import SparseLinear
 from graphveil.graph import Graph, csbm
+from graphveil.methods import METHODS as REGISTERED
 from graphveil.methods import method_class
-from graphveil.methods.registry import METHODS as REGISTERED
 from support.method_levels import LEVELS, SUPPORTED
 
 METHODS = list(SUPPORTED)
@@ -28,7 +28,7 @@ def model_for(method, level, **options):
     return method_class(method)(**words)
 
 
-@pytest.mark.parametrize("batch_size", [None, 64])
+@pytest.mark.parametrize("batch_size", [None, pytest.param(64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("level", LEVELS, ids=str)
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_at_every_level(graph, method, level, batch_size):

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 import graphveil as gv
 from graphveil.graph import Graph, csbm
-from graphveil.methods.registry import METHODS
+from graphveil.methods import METHODS
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,7 @@
 """A fit gives the same predictions on any number of threads, to the last bit, whatever is private."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -24,6 +26,7 @@ CASES = {f"{method}, {level}": (method, level, {}) for method, levels in SUPPORT
 }
 
 
+@cache
 def graph(sparse: bool) -> Graph:
     """Large enough that torch uses all threads, with sizes that leave remainders."""
     plain = csbm(0.6, n=1502, f=45, d=5, seed=1)
@@ -41,8 +44,19 @@ def fitted(case, sparse, threads):
         return method_class(method)(**{**given, **options}).fit(graph(sparse)).logits_
 
 
-@pytest.mark.parametrize("sparse", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["dense", "sparse"])
-@pytest.mark.parametrize("case", CASES)
+def of_every_day(case, sparse):
+    """One level with one form of features; all cases together are slow."""
+    return CASES[case][1] == gv.KNeighbor(2) and not sparse
+
+
+@pytest.mark.parametrize(
+    ("case", "sparse"),
+    [
+        pytest.param(case, sparse, marks=[] if of_every_day(case, sparse) else pytest.mark.slow)
+        for case in CASES
+        for sparse in (False, True)
+    ],
+)
 def test_threads_do_not_change_a_fit(case, sparse, monkeypatch):
     monkeypatch.setattr(sums, "_WORTH_A_THREAD", 1000)
     one = fitted(case, sparse, 1)

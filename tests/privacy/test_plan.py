@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from graphveil.accounting import Composition, Gaussian, SampledGaussian, compose
 from graphveil.errors import InvalidInput
+from graphveil.methods import METHODS
 from graphveil.methods.dpdgc_plan import table_at
-from graphveil.methods.registry import METHODS
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.privacy.facts import PublicFacts, automatic_delta, delta_warning
 from graphveil.privacy.levels import Edge, KNeighbor, Node, Public

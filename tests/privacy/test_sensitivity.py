@@ -266,6 +266,7 @@ def links_moved(pair, train, level):
     return float(np.linalg.norm(link_statistics(pair.after, pair.labels_after, train, level) - before))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", LINK_LEVELS, ids=name)
 def test_link_statistics_on_every_small_graph(level):
     """All undirected graphs on four nodes with all labels of two classes; node 0 is replaced, in all ways."""
@@ -287,6 +288,7 @@ def test_link_statistics_on_every_small_graph(level):
             assert largest > 0.9 * bound, "four nodes are enough for the worst case"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", ZERO_OUT_LEVELS, ids=name)
 def test_link_statistics_of_an_emptied_node(level):
     """All undirected graphs on four nodes with all labels of two classes; node 0 is emptied."""

@@ -104,6 +104,7 @@ def moved(level, relations, rng, make=graph_of, nodes=8):
     return np.linalg.norm(change if r is None else np.delete(change, r, axis=0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relations", [1, 2, 3])
 @pytest.mark.parametrize("level", LEVELS, ids=name)
 def test_side_by_side_releases_move_as_one_graph_does(level, relations):
@@ -193,6 +194,7 @@ def label_counts(weights, labels, train, tau):
     return neighbor_label_counts(adjacency, torch.from_numpy(labels), torch.from_numpy(train), 3, tau).numpy()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tau", [0.3, 1.0, 1.7, 3.0])
 @pytest.mark.parametrize("level", [Edge("directed"), Edge("undirected"), KNeighbor(1), KNeighbor(3)], ids=name)
 def test_labels_of_readers(level, tau):

@@ -5,7 +5,7 @@ import tomllib
 from contextlib import contextmanager
 from pathlib import Path
 
-from graphveil.methods import registry
+from graphveil import methods
 
 PACKAGE = Path(__file__).parents[2] / "examples" / "graphveil-votes"
 
@@ -27,8 +27,8 @@ def write_entry_points(folder):
 
 def forget_methods():
     """Look for entry points anew."""
-    registry._points.cache_clear()
-    registry._load_other.cache_clear()
+    methods._points.cache_clear()
+    methods._load_other.cache_clear()
 
 
 @contextmanager

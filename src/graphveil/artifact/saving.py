@@ -110,7 +110,7 @@ def check_space(model: NodeClassifier, plan: Plan, out: Path | None, checkpoint:
     facts = plan.facts
     predictions = facts.nodes * (_PER_NODE + _PER_CLASS * facts.classes)
     needs = {"out": (out, weights + rows + predictions + _SMALL_FILES)}
-    # Weights, their moments and their mean, twice while one version replaces another, beside the released rows.
+    # Weights, their two moments and their mean, and released rows; twice, while one version replaces another.
     needs["checkpoint"] = (checkpoint, 8 * weights + 2 * rows + _SMALL_FILES)
     wanted: dict[int, int] = {}
     for field, (path, size) in needs.items():
@@ -371,7 +371,7 @@ def _spent(certificate: Certificate, budget: float) -> str:
 
 
 def _held(certificate: Certificate) -> str:
-    """What no file holds of the data."""
+    """The sentences of the model card on what no file holds."""
     tables = [part for m in certificate.mechanisms if isinstance(m, GaussianRelease) for part in m.table.split("+")]
     if "attributes" in tables:
         return (

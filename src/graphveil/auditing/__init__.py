@@ -352,7 +352,8 @@ def _one_run(case: Case, subject: Subject, seed: int, each: float) -> Finding:
 def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
     start = time.perf_counter()
     small = case.small(seed)
-    validation = case.twin is not None and case.twin.validation  # validation labels never reach the ledger
+    # Such a twin reads validation labels without the ledger, so a replay would not show it.
+    validation = case.twin is not None and case.twin.validation
     pair = adjacent_graphs(small.graph, small.level, seed, validation=validation)
     plan = small.plan()
     trials = run_trials(small.model, pair, fits, seed, small.make_ledger, replay=not validation)

@@ -30,7 +30,7 @@ from graphveil.privacy.plan import Plan
 WIDTH = 2
 # Links of the rows that start or stop to read a node in one canary.
 _MOST_LINKS = 4096
-# Readers of a node, for each node that joins them; with many of them, those who join count little for each other.
+# How many readers a node has already for each one that joins: with many, joining readers hardly change their weights.
 _OTHER_READERS = 8
 
 
@@ -360,7 +360,7 @@ def _linked(level: Level, after: bool) -> _Nodes:
     nodes = _Nodes()
     others = 1 if is_zero_out(level) else 0
     empty = NO_LABEL if is_zero_out(level) else 1
-    # Before and after change places: an emptied centre has no links.
+    # In the zero-out unit the centre is emptied in the first graph, so its links are those of the second.
     there = after if is_zero_out(level) else not after
     centre = nodes.add(0 if there else empty)
     if isinstance(level, Node):

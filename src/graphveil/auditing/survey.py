@@ -17,7 +17,7 @@ from graphveil.auditing import CANARIES, USUAL, audit, largest_degree
 from graphveil.auditing.twins import TWINS
 from graphveil.experiments.spec import is_defined_at
 from graphveil.graph import Graph, csbm, load_dataset
-from graphveil.methods.registry import method_class, other_names
+from graphveil.methods import method_class, other_names
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.process import __version__
 from graphveil.storage.files import Journal, write_files

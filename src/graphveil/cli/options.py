@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from graphveil.errors import InvalidInput
-from graphveil.methods.registry import METHODS
+from graphveil.methods import METHODS
 from graphveil.privacy.levels import Level, make_level
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphveil.errors import InvalidInput
 from graphveil.experiments.spec import GraphRef, Setting, Spec, is_defined_at
-from graphveil.methods.registry import method_class, other_names
+from graphveil.methods import method_class, other_names
 from graphveil.privacy.levels import NODE_UNITS, Edge, KNeighbor, Level, Node, Public, is_zero_out
 
 MAX_DEGREE = 100

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.evaluation import METRICS
-from graphveil.methods.registry import method_class, method_named
+from graphveil.methods import method_class, method_named
 from graphveil.methods.spending import Settings, spending_of
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import (

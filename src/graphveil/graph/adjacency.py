@@ -102,7 +102,7 @@ def _row_ends(keys: np.ndarray, num_nodes: int) -> np.ndarray:
     """0, and where each row ends among the sorted keys."""
     indptr = np.zeros(num_nodes + 1, np.int32)
     for at in range(0, len(keys), _AT_ONCE):
-        # The place after the last entry of each row; a later block may move that of its first row.
+        # Where each row of this block ends. If its last row goes on, the next block overwrites that end.
         rows = (keys[at : at + _AT_ONCE] >> np.uint64(32)).view(np.int64)
         last = np.append(np.flatnonzero(rows[1:] != rows[:-1]), len(rows) - 1)
         indptr[rows[last] + 1] = last + (at + 1)
@@ -116,7 +116,7 @@ def _lower_halves(keys: np.ndarray) -> np.ndarray:
     columns = keys.view(np.int32)[:count]
     for at in range(0, count, _AT_ONCE):
         np.copyto(columns[at : at + _AT_ONCE], keys[at : at + _AT_ONCE], casting="unsafe")
-    del columns  # a view of memory that moves
+    del columns  # `resize` may move the memory that this is a view of
     keys.resize((count + 1) // 2, refcheck=False)
     return keys.view(np.int32)[:count]
 

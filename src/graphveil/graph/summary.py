@@ -9,9 +9,9 @@ import numpy as np
 
 from graphveil.errors import InvalidInput
 
-# As many names of columns that are treated alike are in the summary.
+# How many names of columns the summary lists, where columns are treated alike.
 _NAMES_SHOWN = 8
-# Times are days since the beginning of 2020 in UTC, which is so many days after that of 1970.
+# Times are days since 2020-01-01 (UTC), which is so many days after 1970-01-01.
 FIRST_DAY = 18262.0
 # What a column of a table is. A "matrix" is the features of a file that has no columns.
 ColumnKind = Literal["numeric", "boolean", "timestamp", "date", "categorical", "matrix"]
@@ -145,11 +145,19 @@ class Undeclared:
 class ReadReport:
     """Counts of what was read; `str()` is meant for people.
 
-    `split` says where the split comes from: the file, a random draw with its seed, or nowhere. `public` are facts that
-    every guarantee about this graph treats as public, and `undeclared` those among them that could have been declared
-    instead, and then would not depend on private values. `unused` are columns, arrays and attributes that were there
-    and were not read. `links` says how weights and relations were read, and `labels_as` how labels were, if they were
-    not taken as they stand.
+    Args:
+        source: The file or folder.
+        nodes, edges_listed, edges_stored: Numbers of nodes, of edges in the file, and of entries of A.
+        directed: The declared direction.
+        columns: The feature columns.
+        features, classes: The number of columns of X, and of classes.
+        labelled, train, val, test: How many nodes have a label, and how many are in each set.
+        split: Where the split comes from: the file, a random draw with its seed, or nowhere.
+        public: Facts that every guarantee about this graph treats as public.
+        undeclared: Those among them that could have been declared, and then would not depend on private values.
+        unused: Columns, arrays and attributes that were there and were not read.
+        links: How weights and relations were read.
+        labels_as: How labels were read, if they were not taken as they stand.
     """
 
     source: str

@@ -236,7 +236,7 @@ class DPSAGE(NodeClassifier):
             return model(X, self._released)
 
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, nn.Module | torch.Tensor]:
-        del like  # unit rows are dense
+        del like  # rows are made dense, however features are stored
         return {"model": OneLayerSage(plan.facts.features, self.hidden, plan.facts.classes)}
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
@@ -250,7 +250,7 @@ class DPSAGE(NodeClassifier):
         return self._model(X, normalize_rows(data.adjacency.times(X)))
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
-        del from_graph  # neighbours' features are private whoever names the neighbours
+        del from_graph  # the features of neighbours are private in any case
         if self._features is None:
             raise InvalidInput("graph", None, "new nodes read their neighbours; load the model with its training graph")
         summed = self._ledger.release_new_rows("aggregation", self.arithmetic.product(rows, self._features))

@@ -127,7 +127,7 @@ def _neighbors(level: Level, facts: PublicFacts, settings: Settings, epsilon: fl
 
 
 def _degrees(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:
-    return []  # a constant: only the release reads the graph
+    return []  # the table is all ones; only its release reads the graph
 
 
 def _attributes(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> list[Mechanism]:

@@ -266,8 +266,10 @@ class NodeClassifier(FittedModel):
         return adjacency
 
     def check_promise(self, graph: Graph, plan: Plan) -> None:
-        """Refuse a graph that breaks the degree promise of a plan, before anything is drawn; where it may be cut, it is
-        not looked at."""
+        """Refuse a graph that breaks the degree promise of a plan, before anything is drawn.
+
+        With `cap_degrees` there is nothing to refuse: the graph is cut later.
+        """
         if self.room_for_old_readers(plan) is not None and not self.cap_degrees:
             adjacency = graph.reads(self.direction, by_relation=self.reads_relations(plan))
             self.check_readers(plan, column_sums(adjacency, self.promised_power(plan)).max().item())
@@ -280,17 +282,8 @@ class NodeClassifier(FittedModel):
         """Train `model` as the plan says: privately if `name` is in it, freely otherwise, if that is allowed at all."""
         model.to(self.device)
         if name in ledger.used:
-            rate = self._private_rate(data)
-            train_privately(
-                model,
-                logits,
-                data.target,
-                ledger,
-                name,
-                learning_rate=rate,
-                show=self.show_progress,
-                arithmetic=self.arithmetic,
-            )
+            train = partial(train_privately, model, logits, data.target, ledger, name)
+            train(learning_rate=self._private_rate(data), show=self.show_progress, arithmetic=self.arithmetic)
         else:
             self._train_freely(model, logits, data.target, name)
 

@@ -180,7 +180,17 @@ class FittedModel(Predictions):
         return self.joined_release is not None
 
     def logits_on(self, data: Inputs) -> torch.Tensor:
-        """The logits of all nodes of another graph."""
+        """The logits of all nodes of another graph, which was no part of training.
+
+        Args:
+            data: The other graph.
+
+        Returns:
+            A row for each of its nodes.
+
+        Raises:
+            InvalidInput: The method has no such answer.
+        """
         raise InvalidInput("method", self.method, "cannot predict on another graph")
 
     def logits_new(self, features: Rows, rows: SparseRows, from_graph: bool) -> torch.Tensor:
@@ -190,6 +200,12 @@ class FittedModel(Predictions):
             features: A row for each new node.
             rows: Which nodes of the training graph each of them reads.
             from_graph: Whether these links are from the private graph, and not the new nodes' own.
+
+        Returns:
+            A row for each new node.
+
+        Raises:
+            InvalidInput: The method has no such answer.
         """
         raise InvalidInput("method", self.method, "cannot predict for new nodes")
 
@@ -209,7 +225,14 @@ class FittedModel(Predictions):
         raise NotImplementedError
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
-        """The parts that have a row for each node, which is for this node alone; without content, by name."""
+        """The parts that have a row for each node, which is for this node alone.
+
+        Args:
+            plan: The executed plan.
+
+        Returns:
+            Tensors of the right shapes, without content, by name.
+        """
         del plan
         return {}
 
@@ -223,4 +246,8 @@ class FittedModel(Predictions):
         setattr(self, f"_{name}", value)
 
     def recall(self, data: Inputs | None) -> None:
-        """Take from the training graph, if it is at hand, what new nodes read of it and no artifact holds."""
+        """Take what new nodes read of the training graph and no artifact holds, such as neighbours' features.
+
+        Args:
+            data: The training graph; None if it is not at hand.
+        """

@@ -57,7 +57,7 @@ class GAP(NodeClassifier):
     def _fit(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
         self._encoded: torch.Tensor | None = self._encode(data, ledger)
         hops = self._hops(data, ledger, self._encoded)
-        # Without the first: nobody may see it but the node itself.
+        # Without the encoded features themselves, which only the node itself may see.
         self._released = hops[:, 1:].contiguous()
         hops_of = KeptRows(hops)
         head = self._head_network(data.classes, 0.0 if "head" in ledger.used else self.dropout)
@@ -229,7 +229,7 @@ class ProGAP(NodeClassifier):
         return self.arithmetic.product(adjacency, self.arithmetic.table(said, 1.0, nodes))
 
     def _readable(self, released: torch.Tensor, ledger: LedgerLike) -> torch.Tensor:
-        """Directions, shrunk where noise could have made them: row by row."""
+        """Each row scaled to a norm of at most 1, shorter where it may be noise alone."""
         return shrunk_rows(released, noise_of(ledger, "hops"))
 
     def _base(self, like: Rows, dropout: float = 0.0) -> Perceptron:

@@ -22,7 +22,7 @@ from graphveil.methods.training import KeptRows, Target
 
 # Dense rows of a smaller norm are scaled in two steps.
 _TINY = 2.0**-100
-# Similarities that are computed at most: beyond, only every so many-th training node votes.
+# How many similarities are computed at most. Where there would be more, only a part of the training nodes votes.
 _PAIRS = 2**31
 # Rows and voters of one block of similarities: 64 MiB.
 _ROWS, _VOTERS = 2**14, 2**10

@@ -146,10 +146,10 @@ class Fusion(nn.Module):
 
 
 class ClippedFusion(Fusion):
-    """The same for clipped training, where inputs share a step by their size, so what they have in common costs.
+    """`Fusion` for clipped training, where larger inputs take more of each step: inputs are brought to one size.
 
-    Log-posteriors lose their mean, which says nothing, and the logarithms of degrees, which are beside, that of twenty
-    links; tables are four times as large. Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
+    Log-posteriors are centred, tables are multiplied by 4, and 3, the logarithm of about twenty links, is subtracted
+    from the logarithms of degrees (the `beside` columns). Chosen on Wisconsin87, CiteSeer, Actor and synthetic graphs.
     """
 
     def __init__(self, classes: int, width: int, beside: int = 0) -> None:

@@ -227,8 +227,11 @@ def _rows_of(
 
 
 def _count_readers(model: FittedModel, rows: sp.csr_array, releases: np.ndarray) -> None:
-    """Keep the degree promise in each table, counting new readers alone: in the first one the fit has kept
-    `reserved_readers` free, and later ones have no others."""
+    """Refuse new rows by which a node would be read more often than promised.
+
+    The first table of new rows joins the release of the fit, which has left `reserved_readers` of the promise free. In
+    each later table there are new readers only, so the whole promise is theirs.
+    """
     bound = model.degree_bound(model.plan_)
     if bound is None:
         return

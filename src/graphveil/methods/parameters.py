@@ -14,8 +14,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.exact import EXACT, Arithmetic
 from graphveil.graph import Graph
 from graphveil.graph.graph import Direction
-from graphveil.methods import defaults
-from graphveil.methods.registry import METHODS
+from graphveil.methods import METHODS, defaults
 from graphveil.methods.spending import Settings, Spend, make_plan, promised_power
 from graphveil.privacy.facts import PublicFacts, declared_edges
 from graphveil.privacy.levels import (
@@ -147,7 +146,7 @@ class Parameters(Settable):
     show_progress: bool | None = None
 
     method: ClassVar[str]
-    # What the method spends; `registry` has the same function.
+    # What the method spends; `METHODS` has the same function.
     spend: ClassVar[Spend]
     direction: ClassVar[Direction] = "out"
     # How released sums are made; the broken variants of an audit have another.

@@ -176,11 +176,25 @@ class PrivateSearch(Settable):
         return self._fitted().classes_
 
     def predict(self, nodes: Any = None, **options: Any) -> np.ndarray:
-        """As `predict` of the chosen model."""
+        """The most probable class of nodes, by the chosen model.
+
+        Args:
+            nodes, options: As for `NodeClassifier.predict`.
+
+        Returns:
+            A class for each node.
+        """
         return self._fitted().predict(nodes, **options)
 
     def predict_proba(self, nodes: Any = None) -> np.ndarray:
-        """As `predict_proba` of the chosen model."""
+        """Class probabilities of nodes, by the chosen model.
+
+        Args:
+            nodes: As for `NodeClassifier.predict_proba`.
+
+        Returns:
+            A row for each node.
+        """
         return self._fitted().predict_proba(nodes)
 
     def score(self, nodes: Any, metric: str = "accuracy", **options: Any) -> float:

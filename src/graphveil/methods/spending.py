@@ -13,8 +13,7 @@ from typing import Protocol
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.methods import defaults
-from graphveil.methods.registry import method_named
+from graphveil.methods import defaults, method_named
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts, automatic_delta, check_delta
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, level_name, protects_attributes, with_unit
@@ -124,7 +123,7 @@ def make_plan(
     """The plan of a method at a level.
 
     Args:
-        method: The method's name on the command line, as in `registry.METHODS`.
+        method: The method's name on the command line, as in `METHODS`.
         level: What is protected. An edge level without a unit takes the one that `facts` declares.
         facts: What everybody may know about the graph.
         epsilon: The target. The least noise that meets it is searched for.

@@ -90,7 +90,7 @@ class Account:
     @classmethod
     def opened(cls, plan: Plan, limit: float | None) -> Account:
         """A new one, which protects what this plan protects."""
-        # The order at which most Gaussian mechanisms fit into the limit; without one, into four such plans.
+        # The order at which the limit holds most Gaussian mechanisms. Without a limit: four such plans.
         target = 4 * plan.epsilon if limit is None else limit
         room = (target - renyi_to_epsilon(plan.delta)) / RENYI_ORDERS
         return cls(plan.level, plan.delta, float(RENYI_ORDERS[room.argmax()]), limit)
@@ -274,7 +274,11 @@ class BudgetLedger:
         self._change(added)
 
     def finish(self, plan: Plan) -> None:
-        """Note that the last training with this plan has ended; it counts as before."""
+        """Note that a training has ended. This changes nothing about what it costs.
+
+        Args:
+            plan: The plan of the training; of several with the same plan the last one is meant.
+        """
 
         def ended(account: Account | None) -> Account | None:
             if account is None:  # nothing was drawn
@@ -289,7 +293,14 @@ class BudgetLedger:
         self._change(ended)
 
     def set_limit(self, limit: float) -> None:
-        """Lower or raise the limit of a file that has entries; not below what was spent."""
+        """Lower or raise the limit of a file that has entries.
+
+        Args:
+            limit: The largest epsilon that all trainings may cost together.
+
+        Raises:
+            InvalidInput: There is no such file, or more than this was spent already.
+        """
         validate.positive("limit", limit)
 
         def changed(account: Account | None) -> Account:
@@ -349,7 +360,7 @@ def covers(level: Level, least: Level) -> bool:
         return level == least
     mine, others = asdict(level), asdict(least)
     wide = mine.pop(bound) >= others.pop(bound)
-    # Who protects attributes and links together protects links alone, but then covers fewer rows; so both must agree.
+    # A level with attributes hides links too, but its guarantee leaves out a row; so both must agree about attributes.
     return wide and mine == others
 
 

@@ -235,7 +235,7 @@ def _weighted_label_table(level: Edge | KNeighbor | Node, tau: float, nodes: int
     rows = (appear, changed - appear)
     own = 2 * tau**2 + changed if in_training else 0.0
     if in_training and is_zero_out(level) and (level.attributes or isinstance(level, Node)):
-        own = tau**2  # its own part vanishes with it
+        own = tau**2  # an emptied node adds nothing of its own
     return math.sqrt(sum(row**2 for row in rows) + own) + changed * rounding
 
 

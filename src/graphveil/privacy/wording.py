@@ -61,7 +61,8 @@ def _uses_of_data(certificate: Certificate) -> list[str]:
 def _figures(certificate: Certificate) -> list[str]:
     by_kind = ", ".join(f"{value:.4g} for {kind} nodes" for kind, value in certificate.epsilon_by_kind.items())
     kinds = f"; {by_kind}" if len(set(certificate.epsilon_by_kind.values())) > 1 else ""
-    candidates = len(certificate.beside)  # one of them is the choice, and one is this
+    # `beside` has the choice and all candidates but this one: as many as there are candidates.
+    candidates = len(certificate.beside)
     return [
         f"  epsilon {certificate.epsilon:.4g} at delta {certificate.delta:.3g} (method {certificate.method}{kinds})",
         *(

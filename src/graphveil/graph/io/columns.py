@@ -42,7 +42,7 @@ _TIME = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}"
 # A date as many countries write it, which is no time here: 31.1.2024, 1/31/2024.
 _OTHER_DATE = r"^\s*[0-9]{1,2}([./-])[0-9]{1,2}\1([0-9]{2}){1,2}\b"
 _IN_WORDS = {"timestamp": "a time", "date": "a date", "boolean": "true or false", "numeric": "a number"}
-# As many distinct texts are categories, however few rows there are.
+# So many distinct texts may be categories even where there are few rows.
 _FEW = 20
 # What to do if a column with the usual name is not there.
 _ADVICE = {

@@ -23,7 +23,7 @@ from graphveil.graph.io.sources import FORMATS, find_table, first_rows, is_text
 from graphveil.storage.decoding import decoding
 from graphveil.storage.files import written_beside
 
-# As many rows of each table are looked at.
+# How many rows of each table are looked at.
 ROWS = 1000
 # More distinct texts than this, and in more than half of the rows, are names or free text.
 _FEW = 20

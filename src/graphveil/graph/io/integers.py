@@ -14,7 +14,7 @@ from graphveil.graph.io.ids import NodeIds
 from graphveil.graph.io.sources import FORMATS, LONGEST_HEADER, csv_form, shortest_spelling
 from graphveil.storage.decoding import decoding
 
-# Of a file, as many bytes tell how many rows it may have.
+# How many bytes of a file are read to estimate its number of rows.
 _SAMPLE = 2**16
 
 

@@ -24,9 +24,9 @@ _NO_TABLE = {
 }
 # What may separate cells of a CSV file.
 _MARKS = ",;\t"
-# Of a header, as many bytes are looked at.
+# How many bytes of a header are read at most.
 LONGEST_HEADER = 2**24
-# As many bytes of a CSV file are read at a time.
+# How many bytes of a CSV file are read at a time.
 _BLOCK = 2**22
 # Types of columns of times, in the order in which they are tried on text.
 TIMES = (pa.date32(), pa.timestamp("s"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"))

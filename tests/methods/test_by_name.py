@@ -7,10 +7,10 @@ from importlib.metadata import EntryPoint
 import pytest
 
 import graphveil as gv
+from graphveil import methods
 from graphveil.errors import InvalidInput
-from graphveil.methods import registry
+from graphveil.methods import METHODS, Method, method_class
 from graphveil.methods.baselines import MLP
-from graphveil.methods.registry import METHODS, Method, method_class
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 from support.votes import forget_methods
@@ -38,8 +38,8 @@ def packages(monkeypatch):
     """Entry points of other packages, by name and value."""
 
     def install(*points):
-        found = [EntryPoint(name, value, registry.GROUP) for name, value in points]
-        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found if group == registry.GROUP else [])
+        found = [EntryPoint(name, value, methods.GROUP) for name, value in points]
+        monkeypatch.setattr("importlib.metadata.entry_points", lambda group: found if group == methods.GROUP else [])
         forget_methods()
 
     yield install
@@ -61,7 +61,7 @@ def test_a_package_that_cannot_be_used_is_named_and_leaves_the_others_alone(pack
     assert method_class("gap").method == "gap"
     for name, why in {
         "broken": r"cannot be loaded from no_such_package:METHOD: ModuleNotFoundError",
-        "named": r"must be a graphveil\.methods\.registry\.Method of this name",
+        "named": r"must be a graphveil\.methods\.Method of this name",
         "twice": r"is a method of several packages",
     }.items():
         with pytest.raises(InvalidInput, match=why) as caught:
