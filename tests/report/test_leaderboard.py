@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef, read_results
 from graphveil.report import write_report
 from graphveil.report.leaderboard import leaderboards, overall
@@ -129,3 +130,21 @@ def test_a_board_needs_methods_to_compare_and_graphs_as_columns(tmp_path):
     write_results(tmp_path / "swept", SPECS["figure-a"].narrowed(seeds=1))
     assert leaderboards(read_results(tmp_path / "swept")[0]) == []
     assert "Leaderboard" not in write_report(tmp_path / "swept")[0].read_text()
+
+
+def test_the_page_of_leaderboards_has_each_cell_and_no_certificate(folder):
+    (path,) = write_report(folder, "leaderboard", folder / "pages" / "board.md")
+    text = path.read_text()
+    assert text.startswith("# The field: test accuracy (%)")
+    assert "| N_1, epsilon = 16 | cora | **81.00 ± 12.71** | <u>80.75 ± 9.53</u> | 60.00 ± 0.00 |" in text
+    assert "| N_1, epsilon = 16 | photo | 70.00 ± 0.00 | **90.00 ± 0.00** |  |" in text
+    assert "graphveil bench field" in text
+    assert "CERTIFICATE" not in text
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    assert len([line for line in lines if line.startswith("| N_1")]) == 4
+
+
+def test_a_page_of_leaderboards_needs_something_to_compare(tmp_path):
+    write_results(tmp_path, SPECS["figure-a"].narrowed(seeds=1))
+    with pytest.raises(InvalidInput, match="several methods"):
+        write_report(tmp_path, "leaderboard")

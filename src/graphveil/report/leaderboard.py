@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphveil.experiments import escaped, plain_table
+from graphveil.experiments import cell_line, escaped, figure_text, notes, plain_table, run_counts, settings_text
 from graphveil.experiments.results import (
     Cell,
     Interval,
@@ -26,15 +26,7 @@ from graphveil.report.document import Html, element, scrolling, simple_table, to
 Place = tuple[str, str, str]
 
 _HEADS = ("rank", "method", "mean rank", "mean score", "first or within", "seconds", "memory, MB", "certified epsilon")
-_TOTALS = (
-    "method",
-    "first",
-    "first or within its interval",
-    "in the strict unit",
-    "in the unit of most papers",
-    "mean regret",
-    "largest regret",
-)
+_TOTALS = ("method", "first", "first or within", "strict unit", "unit of most papers", "mean regret", "largest regret")
 _ABOUT = (
     "Methods are ranked on each graph by their mean {score} over seeds, and listed by their mean rank over graphs; a "
     "graph on which a method has no finished run counts as its last rank. The score is the mean over its graphs ± half "
@@ -344,3 +336,57 @@ def boards_markdown(results: Results) -> list[str]:
             plain_table(_HEADS, [_words(board, each) for each in board.standings]),
         ]
     return parts
+
+
+def board_page(results: Results) -> list[str]:
+    """A page for a repository: over all cells, each cell, each level, and how to do it again. It has no certificates.
+
+    Args:
+        results: The experiment.
+
+    Returns:
+        The parts of the page as Markdown; none where nothing is compared.
+    """
+    boards = leaderboards(results)
+    if not boards:
+        return []
+    lines = (*notes(results), *run_counts(results), *settings_text(results.records))
+    commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
+    return [
+        f"# {escaped(results.title)}",
+        *boards_markdown(results),
+        "### Each cell",
+        _cells_markdown(results, boards),
+        "### How it was made",
+        "\n".join(f"- {escaped(line)}" for line in lines),
+        "\n".join(f"    {' '.join(command.splitlines())}" for command in commands),
+    ]
+
+
+def _cells_markdown(results: Results, boards: Sequence[Board]) -> str:
+    """A row for each graph of each board, a column for each method; the number of seeds where others have more."""
+    cells = {
+        (row.block, graph, row.method): cell
+        for table in results.tables
+        for row in table.rows
+        for graph, cell in row.cells.items()
+    }
+    methods = list(dict.fromkeys(method for _, _, method in cells))
+    usual = max(cell.interval.count for cell in cells.values())
+
+    def text(cell: Cell | None) -> str:
+        if cell is None:
+            return ""
+        words = figure_text(cell)
+        words = f"**{words}**" if cell.best else f"<u>{words}</u>" if cell.close else words
+        return words if cell.interval.count == usual else f"{words} <sub>n = {cell.interval.count}</sub>"
+
+    lines = [
+        cell_line(["level", "graph", *map(escaped, methods)]),
+        cell_line(["---", "---", *("--:" for _ in methods)]),
+    ]
+    for board in boards:
+        for graph in board.graphs:
+            own = (text(cells.get((board.block, graph, method))) for method in methods)
+            lines.append(cell_line([escaped(board.block), escaped(graph), *own]))
+    return "\n".join(lines)
