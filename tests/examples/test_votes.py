@@ -140,6 +140,10 @@ def test_audit(run):
     report = json.loads(run("audit", *words, "--attack", "response", "--attack", "release", "--attack", "joint"))
     assert report["verdict"] == "consistent"
     assert report["lower_bound"] > 1.0
+    whole = json.loads(run("audit", *words[:-1], "--fits", 40, "--json"))  # as README.md has it: every attack
+    assert {each["attack"] for each in whole["attacks"]} == {"response", "release", "joint", "one-run", "end-to-end"}
+    assert [each["attack"] for each in whole["black_box"]] == ["membership"]
+    assert whole["verdict"] == "consistent"
     half = Twin("halved", "half the noise", "release", gv.KNeighbor(1), 4.0, method="votes", options=(), executed=_half)
     assert gv.audit("votes", attacks=["release"], trials=20_000, twin=half, seed=1).verdict == "violated"
 

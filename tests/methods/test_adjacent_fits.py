@@ -106,6 +106,26 @@ def test_layers_without_a_bound_are_caught():
     assert max(broken) > 1.5
 
 
+def test_stages_without_a_bound_are_caught():
+    """A broken twin of ProGAP: a stage's rows are summed as long as they are."""
+    level = gv.Edge("undirected")
+
+    def said(self, stage, rows):
+        return torch.selu(self._frozen[stage](rows)).detach()
+
+    def summed(self, adjacency, rows):
+        return self.arithmetic.product(adjacency, self.arithmetic.table(rows, 2.0**10, PART.num_nodes))
+
+    broken = type("ProGAP", (gv.ProGAP,), {"_said": said, "_summed": summed})
+
+    def make(cls):
+        return lambda: cls(level=level, epsilon=8.0, delta=1e-3, seed=0, epochs=30, hidden=8, show_progress=False)
+
+    pair = adjacent_graphs(PART, level, 0)
+    assert all(moved <= m.sensitivity.worst * (1 + 1e-9) for m, moved in moves(make(gv.ProGAP), pair))
+    assert max(moved / m.sensitivity.worst for m, moved in moves(make(broken), pair)) > 1.5
+
+
 def test_an_emptied_node_does_not_stop_a_fit():
     """All methods read a graph in which a training node has no label, as they read any other."""
     graph = PART.emptied(int(PART.train_mask.nonzero()[0]))

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
+from graphveil.auditing.mistakes import noise_of_one_sum
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger, ledger
 from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response
@@ -68,6 +69,13 @@ def test_table_not_normalised():
     assert not stays_within(bound, pairs, release_of(raw))
     # The published implementation scales its noise for rows of 1e-8 that were never made so short.
     assert not stays_within(1e-8 * bound, pairs, release_of(unit_rows(raw)))
+
+
+def test_each_stage_with_the_noise_of_a_single_one():
+    plan = make_plan("progap", Node(3, unit="zero-out"), FACTS, epsilon=4.0, delta=1e-4)
+    assert plan["hops"].uses == 2
+    assert plan.epsilon <= 4.0
+    assert noise_of_one_sum(plan).epsilon > 4.5
 
 
 def test_noise_halved():

@@ -13,7 +13,7 @@ import torch
 
 from graphveil.auditing.adjacent import with_links
 from graphveil.auditing.bounds import Scores
-from graphveil.auditing.recording import MakeModel, recorded_fit
+from graphveil.auditing.recording import MakeModel, answers_elsewhere, recorded_fit
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.methods.baselines import SAGE
@@ -67,13 +67,17 @@ def steal_links(
         make_ledger: Makes the ledger.
 
     Returns:
-        The result of similarity, and of influence where it applies.
+        The result of similarity, and of influence where it applies. Empty where a node is protected and the model says
+        nothing about a node without links.
     """
     rng = np.random.default_rng(seed)
     _, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger)
     pairs, linked = _pairs(graph, rng)
-    told = np.log(model.predict_proba() + 1e-9)
-    about = told if isinstance(level, Edge | Public) else np.log(_asked_alone(model, graph) + 1e-9)
+    told = model.predict_proba()
+    about = told if isinstance(level, Edge | Public) else _asked_alone(model, graph)
+    if about is None:
+        return []
+    told, about = np.log(told + 1e-9), np.log(about + 1e-9)
     leaks = [Leak("links", "similarity", Scores(linked, _similarity(about[pairs[:, 0]], told[pairs[:, 1]])))]
     if isinstance(model, SAGE):
         leaks.append(Leak("links", "influence", _influences(model, graph, rng)))
@@ -86,8 +90,8 @@ def infer_membership(
     """Who was a training node? The likelihood-ratio attack (Carlini et al. 2022), without the node's own prediction.
 
     Each fit trains on a random half of the labelled nodes. Two statistics are used: the model's prediction for a node's
-    features without links, and the predictions of the node's readers. Each has two normal distributions, fitted on the
-    other fits, with the node in the training set and without it.
+    features without links, if it answers that, and the predictions of the node's readers. Each has two normal
+    distributions, fitted on the other fits, with the node in the training set and without it.
 
     Args:
         make_model: Makes the model.
@@ -113,13 +117,20 @@ def infer_membership(
         )
         _, model = recorded_fit(make_model, split, int(rng.integers(2**52)), make_ledger)
         inside.append(members[labelled])
-        statistics = [_confidence(_asked_alone(model, graph), graph), _readers_say(model, graph)]
+        alone = _asked_alone(model, graph)
+        statistics = [] if alone is None else [_confidence(alone, graph)]
+        statistics.append(_readers_say(model, graph))
         seen.append(np.stack(statistics, axis=1)[labelled])
     return Leak("membership", "likelihood ratio", _likelihood_ratios(np.array(inside), np.array(seen)))
 
 
-def _asked_alone(model: NodeClassifier, graph: Graph) -> np.ndarray:
-    """The model's prediction for each node's features as if the node had no links; its own row is not used."""
+def _asked_alone(model: NodeClassifier, graph: Graph) -> np.ndarray | None:
+    """The model's prediction for each node's features as if the node had no links; its own row is not used.
+
+    None if the model does not answer that.
+    """
+    if not answers_elsewhere(model):
+        return None
     nobody = np.empty(0, dtype=np.int64)
     return model.predict_on(with_links(graph, nobody, nobody))
 

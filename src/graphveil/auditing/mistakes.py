@@ -84,6 +84,17 @@ def every_row_vanishes(plan: Plan) -> Plan:
     return plan.changed(change)
 
 
+def noise_of_one_sum(plan: Plan) -> Plan:
+    """Noise as if each of several sums had their whole part of the budget to itself."""
+
+    def change(mechanism: Mechanism) -> Mechanism:
+        if mechanism.role != "aggregation" or not isinstance(mechanism, GaussianRelease):
+            return mechanism
+        return mechanism.scaled(1 / math.sqrt(mechanism.uses))
+
+    return plan.changed(change)
+
+
 def without_release(plan: Plan) -> Plan:
     """Calibrated as if the release cost nothing: the others get its part of the budget, and it is drawn too."""
     calibrated = plan.changed(lambda m: None if m.role == "release" else m).calibrated(plan.epsilon)

@@ -20,6 +20,7 @@ from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.ledger import Stages, planned_training
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
+from graphveil.methods.fitted import FittedModel
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
@@ -27,6 +28,11 @@ from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Respo
 from graphveil.privacy.plan import Plan
 
 MakeModel = Callable[[], NodeClassifier]
+
+
+def answers_elsewhere(model: NodeClassifier) -> bool:
+    """Whether a model answers for nodes of another graph; a method of another package need not."""
+    return type(model).logits_on is not FittedModel.logits_on
 
 
 @dataclass(frozen=True, eq=False)

@@ -152,6 +152,16 @@ _EVERY = (
         options=(),
     ),
     Twin(
+        "one-stage",
+        "each stage's sum takes the noise that a single one would need, as if stages cost nothing together",
+        "release",
+        Node(8, unit="zero-out"),
+        4.0,
+        method="progap",
+        executed=mistakes.noise_of_one_sum,
+        options=(),
+    ),
+    Twin(
         "centred-rows",
         "Z is centred over all nodes before others read it",
         "release",

@@ -28,7 +28,14 @@ from scipy.stats import binom
 from graphveil.auditing.adjacent import AdjacentGraphs, with_links
 from graphveil.auditing.bounds import Bound, Claim, Scores, bound_on_selection, selection_and_rest, toss
 from graphveil.auditing.canaries import hides_own_row
-from graphveil.auditing.recording import MakeModel, Recorder, log_likelihood_ratio, recorded_fit, replayed_fit
+from graphveil.auditing.recording import (
+    MakeModel,
+    Recorder,
+    answers_elsewhere,
+    log_likelihood_ratio,
+    recorded_fit,
+    replayed_fit,
+)
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
@@ -130,7 +137,7 @@ def _seen(recorder: Recorder, model: NodeClassifier, pair: AdjacentGraphs) -> di
         elif isinstance(mechanism, ClippedTraining):
             numbers["weights", f"{entry.name} {place}"] = entry.got.double().numpy()
     numbers["predictions", ""] = torch.log_softmax(model.logits_.double(), 1).numpy()[pair.others].ravel()
-    if pair.own is not None:
+    if pair.own is not None and answers_elsewhere(model):
         asked = [model.predict_on(graph)[pair.own] for graph in (pair.before, pair.after)]
         numbers["query", ""] = np.concatenate(asked).astype(np.float64)
     return numbers

@@ -140,7 +140,7 @@ def _results_to_dict(results: Results) -> dict[str, Any]:
 def report(
     folder: Annotated[Path, typer.Argument(help="Results of bench, in it or below it, or a run of train --out.")],
     form: Annotated[
-        str, typer.Option("--format", help="html, markdown, or png or svg: one file for each figure.")
+        str, typer.Option("--format", help="html, markdown, leaderboard, or png or svg: one file for each figure.")
     ] = "html",
     out: Annotated[
         Path | None, typer.Option(help="The file, or for png and svg the folder; by default in FOLDER.")

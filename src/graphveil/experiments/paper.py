@@ -134,13 +134,14 @@ FIGURE_D = Spec(
 # paper's model. Methods of other packages join it.
 _READERS = ("auto", "dpdgc", "gap", "caribou", "progap", "dp-sage", "mlp")
 _OTHER_GRAPHS = ("wisconsin87", "citeseer", "actor", "tolokers", "coauthor-cs", "coauthor-physics", "wikics")
+_LARGER_GRAPHS = ("elliptic", "ogbn-arxiv", "reddit", "ogbn-products", "dgraphfin")
 FIELD = Spec(
     name="field",
     title="The field: test accuracy (%) by level, unit, method and graph",
-    graphs=_graphs(*PAPER_GRAPHS, *_OTHER_GRAPHS),
+    graphs=_graphs(*PAPER_GRAPHS, *_OTHER_GRAPHS, *_LARGER_GRAPHS),
     settings=(
         _setting(
-            (Edge(),),
+            (Edge("undirected"), Edge("directed")),
             (1.0,),
             ("auto", "dpdgc", "gap", "caribou", "progap", "randedge", "mlp"),
             method_options={"dpdgc": _TRAINED},

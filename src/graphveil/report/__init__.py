@@ -21,7 +21,7 @@ from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict
 from graphveil.report.charts import Chart, Point, Series, calibration_chart, charts_of
 from graphveil.report.document import Collection, plain
-from graphveil.report.leaderboard import boards_markdown
+from graphveil.report.leaderboard import board_page, boards_markdown
 from graphveil.storage.files import write_files
 
 __all__ = [
@@ -38,8 +38,8 @@ __all__ = [
 ]
 
 
-FORMATS = ("html", "markdown", "png", "svg")
-_FILES = {"html": "report.html", "markdown": "report.md"}
+FORMATS = ("html", "markdown", "leaderboard", "png", "svg")
+_FILES = {"html": "report.html", "markdown": "report.md", "leaderboard": "leaderboard.md"}
 METRICS, CERTIFICATE = "metrics.json", "certificate.json"
 FOR_THE_OWNER = (
     "All scores on this page are computed from labels that the certificate does not cover. They are "
@@ -175,9 +175,10 @@ def write_report(folder: str | Path, form: str = "html", out: str | Path | None 
 
     Args:
         folder: Results of `graphveil bench`, in it or below it, or a run of `graphveil train --out`.
-        form: html or markdown, one file; or png or svg, one file for each figure.
-        out: The file (by default FOLDER/report.html or FOLDER/report.md), or for png and svg the folder (by default
-            FOLDER/figures).
+        form: html, markdown or leaderboard (methods by rank and each cell, without certificates), one file; or png or
+            svg, one file for each figure.
+        out: The file (by default report.html, report.md or leaderboard.md in FOLDER), or for png and svg the folder (by
+            default FOLDER/figures).
 
     Returns:
         The files that were written.
@@ -193,7 +194,7 @@ def write_report(folder: str | Path, form: str = "html", out: str | Path | None 
         raise InvalidInput("format", form, f"must be one of {', '.join(FORMATS)}")
     content = read_folder(folder)
     if form in _FILES:
-        text = html_report(content) if form == "html" else markdown_report(content)
+        text = _WRITERS[form](content)
         target = folder / _FILES[form] if out is None else Path(out)
         files = write_files(target.parent, {target.name: text.encode(errors="replace")})
     else:
@@ -223,6 +224,23 @@ def markdown_report(content: list[Experiment] | RunFolder) -> str:
     """The report as Markdown, for repositories and chats; figures become tables of their numbers."""
     parts = _run_markdown(content) if isinstance(content, RunFolder) else _experiments_markdown(content)
     return plain("\n\n".join(parts) + "\n")
+
+
+def leaderboard_report(content: list[Experiment] | RunFolder) -> str:
+    """Leaderboards alone, as Markdown: a page to keep beside code.
+
+    Raises:
+        InvalidInput: If nothing is compared.
+    """
+    boards = [] if isinstance(content, RunFolder) else [part for each in content for part in board_page(each.results)]
+    if not boards:
+        raise InvalidInput(
+            "format", "leaderboard", "needs an experiment with several methods, whose columns are graphs"
+        )
+    return plain("\n\n".join(boards) + "\n")
+
+
+_WRITERS = {"html": html_report, "markdown": markdown_report, "leaderboard": leaderboard_report}
 
 
 def _experiments_markdown(experiments: Sequence[Experiment]) -> list[str]:

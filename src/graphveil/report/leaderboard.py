@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from graphveil.experiments import escaped, plain_table
+from graphveil.experiments import cell_line, escaped, figure_text, notes, plain_table, run_counts, settings_text
 from graphveil.experiments.results import (
     Cell,
     Interval,
@@ -19,18 +19,27 @@ from graphveil.experiments.results import (
     placed_results,
     score_in,
 )
+from graphveil.privacy.levels import Edge, is_zero_out, level_from_dict
 from graphveil.report.document import Html, element, scrolling, simple_table, together
 
 # A run by its graph, its level with unit and budget, and its method with options.
 Place = tuple[str, str, str]
 
 _HEADS = ("rank", "method", "mean rank", "mean score", "first or within", "seconds", "memory, MB", "certified epsilon")
+_TOTALS = ("method", "first", "first or within", "strict unit", "unit of most papers", "mean regret", "largest regret")
 _ABOUT = (
     "Methods are ranked on each graph by their mean {score} over seeds, and listed by their mean rank over graphs; a "
     "graph on which a method has no finished run counts as its last rank. The score is the mean over its graphs ± half "
     "the 95 % bootstrap interval over seeds. First or within: on how many graphs it is the best, or its mean is within "
     "the interval of the best. Seconds: the median of its fits; memory: the most that one took; epsilon: the largest "
-    "on its certificates. At node and k-neighbour levels a node is replaced, unless the unit zero-out is named."
+    "on its certificates. At node and k-neighbour levels a node is replaced, unless the unit zero-out is named. Only "
+    "graphs on which at least two methods have finished runs count."
+)
+_ABOUT_TOTALS = (
+    "A cell is a graph at one level, unit and budget. Regret is by how many points a method is below the best of the "
+    "others on the seeds that both have, 0 where it is above; the mean is over its cells. The strict unit is a "
+    "replaced node or a connection in both directions; most papers count an emptied node (zero-out) or one stored "
+    "entry (directed)."
 )
 
 
@@ -46,6 +55,7 @@ class Standing:
         graphs: The graphs on which it has a finished run.
         first: On how many graphs it is the best.
         near: On how many graphs it is the best, or within the interval of the best.
+        regrets: By graph, by how many points it is below the best of the others, on the seeds that both have.
         seconds: The median of its fits.
         memory_mb: The largest peak memory of its fits; None if it was not recorded.
         epsilon: The largest epsilon on its certificates; None if there are none.
@@ -58,6 +68,7 @@ class Standing:
     graphs: tuple[str, ...]
     first: int
     near: int
+    regrets: Mapping[str, float]
     seconds: float
     memory_mb: float | None
     epsilon: float | None
@@ -69,13 +80,42 @@ class Board:
 
     Args:
         block: The level, its unit and the budget.
-        graphs: The graphs on which at least one method has a finished run.
+        strict: Whether the unit is the stricter of the two: undirected, or replace.
+        graphs: The graphs on which at least two methods have finished runs.
         standings: The methods, the best first.
     """
 
     block: str
+    strict: bool
     graphs: tuple[str, ...]
     standings: tuple[Standing, ...]
+
+
+@dataclass(frozen=True)
+class Total:
+    """A method over all boards. A cell is a graph at one level, unit and budget.
+
+    Args:
+        method: The method.
+        cells: In how many cells it has a finished run.
+        first: In how many of them it is the best.
+        near: In how many it is the best, or within the interval of the best.
+        strict: `near` and `cells` in the stricter unit alone.
+        papers: The same in the other unit.
+        mean_regret: The mean over cells of its points below the best of the others, 0 where it is above.
+        largest_regret: The largest of these.
+        where: The cell of the largest; empty if it is 0.
+    """
+
+    method: str
+    cells: int
+    first: int
+    near: int
+    strict: tuple[int, int]
+    papers: tuple[int, int]
+    mean_regret: float
+    largest_regret: float
+    where: str
 
 
 def leaderboards(results: Results) -> list[Board]:
@@ -90,26 +130,49 @@ def leaderboards(results: Results) -> list[Board]:
     if results.calls[-1]["axis"] != "graph":
         return []
     runs = _runs_by_place(results)
-    boards = []
+    boards = list[Board]()
     for table in make_tables(results.records, "graph", results.metric):
         blocks: dict[str, dict[str, Mapping[str, Cell]]] = defaultdict(dict)
         for row in table.rows:
             blocks[row.block][row.method] = row.cells
-        boards += [_board(block, rows, table.columns, runs) for block, rows in blocks.items() if len(rows) > 1]
+        for block, rows in blocks.items():
+            graphs = [column for column in table.columns if sum(column in cells for cells in rows.values()) > 1]
+            compared = {method: {g: cells[g] for g in graphs if g in cells} for method, cells in rows.items()}
+            compared = {method: cells for method, cells in compared.items() if cells}
+            if compared:
+                boards.append(_board(block, compared, graphs, runs, results.metric))
     return boards
 
 
-def overall(boards: Iterable[Board]) -> list[tuple[str, int, int, int]]:
-    """For each method: on how many cells of all boards it is first, first or within its interval, and runs at all."""
-    counts: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+def overall(boards: Iterable[Board]) -> list[Total]:
+    """Each method over all boards, the one that is most often first or within the interval of the first at the top."""
+    own: dict[str, list[tuple[Board, Standing]]] = defaultdict(list)
     for board in boards:
         for standing in board.standings:
-            each = counts[standing.method]
-            each[0] += standing.first
-            each[1] += standing.near
-            each[2] += len(standing.graphs)
-    rows = [(method, first, near, of) for method, (first, near, of) in counts.items()]
-    return sorted(rows, key=lambda row: -row[2] / row[3])
+            if standing.graphs:
+                own[standing.method].append((board, standing))
+    return sorted((_total(method, places) for method, places in own.items()), key=lambda t: -t.near / t.cells)
+
+
+def _total(method: str, places: Sequence[tuple[Board, Standing]]) -> Total:
+    regrets = [(regret, f"{graph}, {board.block}") for board, each in places for graph, regret in each.regrets.items()]
+    largest, where = max(regrets, key=lambda pair: pair[0])
+
+    def counts(strict: bool) -> tuple[int, int]:
+        there = [each for board, each in places if board.strict == strict]
+        return sum(each.near for each in there), sum(len(each.graphs) for each in there)
+
+    return Total(
+        method,
+        cells=sum(len(each.graphs) for _, each in places),
+        first=sum(each.first for _, each in places),
+        near=sum(each.near for _, each in places),
+        strict=counts(True),
+        papers=counts(False),
+        mean_regret=statistics.fmean(regret for regret, _ in regrets),
+        largest_regret=largest,
+        where=where if largest > 0 else "",
+    )
 
 
 def _runs_by_place(results: Results) -> dict[Place, list[Mapping[str, Any]]]:
@@ -125,10 +188,20 @@ def _runs_by_place(results: Results) -> dict[Place, list[Mapping[str, Any]]]:
 def _board(
     block: str,
     rows: Mapping[str, Mapping[str, Cell]],
-    columns: Sequence[str],
+    graphs: Sequence[str],
     runs: Mapping[Place, Sequence[Mapping[str, Any]]],
+    metric: str,
 ) -> Board:
-    graphs = tuple(column for column in columns if any(column in cells for cells in rows.values()))
+    scores = {
+        (graph, method): {
+            record["run"]["seed"]: score_in(record, metric) or 0.0 for record in runs[graph, block, method]
+        }
+        for method, cells in rows.items()
+        for graph in cells
+    }
+    level = level_from_dict(
+        next(iter(runs[graphs[0], block, m] for m in rows if graphs[0] in rows[m]))[0]["run"]["level"]
+    )
     ranks = {method: sum(_rank(method, rows, graph) for graph in graphs) / len(graphs) for method in rows}
     ordered = sorted(rows, key=lambda method: (ranks[method], -_mean(rows[method])))
     standings = []
@@ -146,12 +219,24 @@ def _board(
                 graphs=tuple(graph for graph in graphs if graph in cells),
                 first=sum(cell.best for cell in cells.values()),
                 near=sum(cell.best or cell.close for cell in cells.values()),
+                regrets={graph: _regret(method, graph, scores) for graph in graphs if graph in cells},
                 seconds=statistics.median(record["seconds"] for record in own),
                 memory_mb=max(memory, default=None),
                 epsilon=max(epsilons, default=None),
             )
         )
-    return Board(block, graphs, tuple(standings))
+    strict = level.unit != "directed" if isinstance(level, Edge) else not is_zero_out(level)
+    return Board(block, strict, tuple(graphs), tuple(standings))
+
+
+def _regret(method: str, graph: str, scores: Mapping[tuple[str, str], Mapping[int, float]]) -> float:
+    """By how many points a method is below the best of the others; each is compared on the seeds that both have."""
+    own, regret = scores[graph, method], 0.0
+    for (place, other), theirs in scores.items():
+        both = own.keys() & theirs.keys()
+        if place == graph and other != method and both:
+            regret = max(regret, 100 * statistics.fmean(theirs[seed] - own[seed] for seed in both))
+    return regret
 
 
 def _rank(method: str, rows: Mapping[str, Mapping[str, Cell]], graph: str) -> int:
@@ -185,6 +270,21 @@ def _words(board: Board, standing: Standing) -> list[str]:
     ]
 
 
+def _total_words(total: Total) -> tuple[str, ...]:
+    def share(near: int, cells: int) -> str:
+        return f"{near} of {cells} ({near / cells:.0%})" if cells else "–"
+
+    return (
+        total.method,
+        str(total.first),
+        share(total.near, total.cells),
+        share(*total.strict),
+        share(*total.papers),
+        f"{total.mean_regret:.2f}",
+        f"{total.largest_regret:.1f} ({total.where})" if total.where else "0",
+    )
+
+
 def boards_html(results: Results, cells: Mapping[Place, int]) -> list[Html]:
     """The leaderboards as a part of a page.
 
@@ -199,12 +299,12 @@ def boards_html(results: Results, cells: Mapping[Place, int]) -> list[Html]:
     if not boards:
         return []
     parts = [element("p", _ABOUT.format(score=results.metric.replace("_", " ")), class_="quiet")]
-    rows = [(method, str(first), f"{near} of {of}", f"{near / of:.0%}") for method, first, near, of in overall(boards)]
-    heads = ("method", "first", "first or within its interval", "of its cells")
-    parts += [element("h4", "All levels together"), simple_table(heads, rows, "All levels together")]
+    rows = [_total_words(total) for total in overall(boards)]
+    parts += [element("h4", "All levels together"), element("p", _ABOUT_TOTALS, class_="quiet")]
+    parts.append(simple_table(_TOTALS, rows, "All levels together"))
     for board in boards:
         parts += [element("h4", board.block), _board_html(board, cells)]
-    opened = results.name == "field"
+    opened = results.name.startswith("field")  # also a part of it
     return [element("details", element("summary", "Leaderboard: methods by rank"), *parts, open=opened)]
 
 
@@ -227,12 +327,66 @@ def boards_markdown(results: Results) -> list[str]:
     boards = leaderboards(results)
     if not boards:
         return []
-    rows = [(m, str(first), f"{near} of {of} ({near / of:.0%})") for m, first, near, of in overall(boards)]
     parts = ["### Leaderboard", _ABOUT.format(score=results.metric.replace("_", " "))]
-    parts.append(plain_table(("all levels together", "first", "first or within its interval"), rows))
+    parts += ["#### All levels together", _ABOUT_TOTALS]
+    parts.append(plain_table(_TOTALS, [_total_words(total) for total in overall(boards)]))
     for board in boards:
         parts += [
             f"#### {escaped(board.block)}",
             plain_table(_HEADS, [_words(board, each) for each in board.standings]),
         ]
     return parts
+
+
+def board_page(results: Results) -> list[str]:
+    """A page for a repository: over all cells, each cell, each level, and how to do it again. It has no certificates.
+
+    Args:
+        results: The experiment.
+
+    Returns:
+        The parts of the page as Markdown; none where nothing is compared.
+    """
+    boards = leaderboards(results)
+    if not boards:
+        return []
+    lines = (*notes(results), *run_counts(results), *settings_text(results.records))
+    commands = dict.fromkeys(call["command"] for call in results.calls if call["command"])
+    return [
+        f"# {escaped(results.title)}",
+        *boards_markdown(results),
+        "### Each cell",
+        _cells_markdown(results, boards),
+        "### How it was made",
+        "\n".join(f"- {escaped(line)}" for line in lines),
+        "\n".join(f"    {' '.join(command.splitlines())}" for command in commands),
+    ]
+
+
+def _cells_markdown(results: Results, boards: Sequence[Board]) -> str:
+    """A row for each graph of each board, a column for each method; the number of seeds where others have more."""
+    cells = {
+        (row.block, graph, row.method): cell
+        for table in results.tables
+        for row in table.rows
+        for graph, cell in row.cells.items()
+    }
+    methods = list(dict.fromkeys(method for _, _, method in cells))
+    usual = max(cell.interval.count for cell in cells.values())
+
+    def text(cell: Cell | None) -> str:
+        if cell is None:
+            return ""
+        words = figure_text(cell)
+        words = f"**{words}**" if cell.best else f"<u>{words}</u>" if cell.close else words
+        return words if cell.interval.count == usual else f"{words} <sub>n = {cell.interval.count}</sub>"
+
+    lines = [
+        cell_line(["level", "graph", *map(escaped, methods)]),
+        cell_line(["---", "---", *("--:" for _ in methods)]),
+    ]
+    for board in boards:
+        for graph in board.graphs:
+            own = (text(cells.get((board.block, graph, method))) for method in methods)
+            lines.append(cell_line([escaped(board.block), escaped(graph), *own]))
+    return "\n".join(lines)
