@@ -1,4 +1,5 @@
-"""This process: the version and a digest of its source code, its place in a job of several, and its peak memory.
+"""This process: the version and a digest of its source code, its compiled parts, its place in a job of several, and its
+peak memory.
 
 Results carry the digest, because a version number says too little while the code is being changed. Nothing here needs
 PyTorch.
@@ -6,12 +7,16 @@ PyTorch.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import re
 import resource
 import sys
+import warnings
+from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from graphveil.errors import InvalidInput
@@ -97,3 +102,21 @@ def code_digest() -> str:
         if place.parts[0] not in _WITHOUT:
             digest.update(f"{place.as_posix()}\0".encode() + file.read_bytes())
     return digest.hexdigest()
+
+
+def compiled(module: str, load: Callable[[str], ctypes.CDLL], instead: str) -> ctypes.CDLL | None:
+    """A library that the installation built, or None if there is none or it cannot be loaded.
+
+    Args:
+        module: Its name among the modules of the package.
+        load: Opens a library, and declares the types of its functions.
+        instead: What is used without it, for the warning.
+    """
+    spec = find_spec(f"graphveil.{module}")
+    if spec is None or spec.origin is None:
+        return None
+    try:
+        return load(spec.origin)
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"{spec.origin} cannot be loaded, {instead} used: {error}", stacklevel=3)
+        return None

@@ -12,14 +12,15 @@ from graphveil.checkpoint.folder import ARTIFACT, STATE
 from graphveil.cli import train_sharded
 from graphveil.cli.train import Options
 from graphveil.cli.train_sharded import _train
-from graphveil.distributed import JobEnded, ShardedCheckpoint
+from graphveil.distributed import Group, JobEnded, ShardedCheckpoint
+from graphveil.distributed.parts import write_parts
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.storage import files as storage
 from support.distributed_fits import graph
-from support.jobs import together
+from support.jobs import together, torchrun
 
 
 def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
@@ -113,3 +114,32 @@ def test_a_lost_process_before_and_after_the_first_version_of_a_checkpoint(tmp_p
     (kept / STATE).touch()
     with pytest.raises(JobEnded, match=r"go on from .*kept with --resume"):
         train_sharded.train_sharded(model, options)
+
+
+def said(group, words):
+    return group.has_to_say(words[group.rank]) if words[group.rank] else None
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["full", "full", "full"], [True, False, False]),
+        (["full", "full", "lost"], [True, False, True]),
+        (["", "full", ""], [None, True, None]),
+    ],
+)
+def test_an_error_that_all_processes_have_is_said_once(words, expected):
+    assert together(3, said, words) == expected
+    assert Group(0, 1).has_to_say("full")
+
+
+@pytest.mark.slow
+def test_what_every_process_finds_wrong_is_one_line(tmp_path):
+    write_parts(graph(), tmp_path / "parts", 2)
+    command = ["-m", "graphveil", "train", tmp_path / "parts", "--steps", "2", "--epsilon", "8"]
+    with torchrun(2, *command, "--checkpoint", tmp_path / "none", "--resume") as job:
+        _, errors = job.communicate(timeout=120)
+    assert job.returncode != 0
+    lines = [line for line in errors.splitlines() if line.startswith("error:")]
+    assert len(lines) == 1, errors
+    assert "there is no such folder to resume from" in lines[0]

@@ -7,6 +7,11 @@ import scipy.sparse as sp
 
 import graphveil as gv
 from graphveil.graph import Graph, csbm
+from graphveil.process import code_digest
+
+# Members of all jobs are copies of one process, which keeps this. So the fits of a test are of one version, even if
+# somebody changes the package while tests run; a checkpoint of another version is refused.
+code_digest()
 
 K1 = gv.KNeighbor(k=1)
 

@@ -11,8 +11,10 @@ import tempfile
 import traceback
 from collections.abc import Callable
 from functools import cache
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from typing import Any
+from unittest.mock import patch
 
 from graphveil.distributed import Group
 
@@ -51,6 +53,9 @@ def together(processes: int, work: Callable[..., Any], *args: Any) -> list[Any]:
 def _server() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["graphveil.distributed", "graphveil.methods.dpdgc", "support.distributed_fits"])
+    # Python 3.11 does not tell the server where modules are, and then it goes without those of tests.
+    with patch.dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)):
+        forkserver.ensure_running()
     return context
 
 

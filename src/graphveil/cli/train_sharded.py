@@ -55,7 +55,8 @@ def train_sharded(model: NodeClassifier, options: Options) -> None:
                 if group.rank == 0:
                     show_saved(saved, options.as_json)
             except InvalidInput as error:
-                if error.everywhere and group.rank:  # the first process says it
+                known = error.everywhere and group.rank > 0  # the first process says it
+                if known or not group.has_to_say(str(error)):
                     raise typer.Exit(2) from None
                 raise
     except JobEnded as error:

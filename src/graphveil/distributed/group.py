@@ -6,13 +6,14 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 from typing import Any, Self, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed.rendezvous import rendezvous
 
 from graphveil.errors import GraphveilError, InvalidInput
 from graphveil.process import place_in_job
@@ -21,6 +22,8 @@ from graphveil.process import place_in_job
 _PATIENCE = timedelta(minutes=30)
 # Seconds; a thread of gloo needs some microseconds.
 _LET_GO = 0.1
+# An error that all processes have at the same time is known to the first one before this is over.
+_FIRST_SPEAKS = timedelta(seconds=1)
 Result = TypeVar("Result")
 
 
@@ -36,10 +39,11 @@ class Group:
     Args:
         rank: The number of this process, from 0.
         size: How many processes there are.
+        store: Words that processes leave for others, if there are others.
     """
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
+    def __init__(self, rank: int, size: int, store: Any = None) -> None:
+        self.rank, self.size, self._store = rank, size, store
 
     @classmethod
     @contextmanager
@@ -58,10 +62,12 @@ class Group:
         backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
         rank, size = place_in_job()
         with _one_line():
-            dist.init_process_group(backend, meeting, timeout=patience, rank=rank, world_size=size)
+            store, rank, size = next(rendezvous(meeting, rank, size, timeout=patience))
+            own = dist.PrefixStore("exchange", store)
+            dist.init_process_group(backend, timeout=patience, rank=rank, world_size=size, store=own)
         before = signal.signal(signal.SIGTERM, _end)
         try:
-            yield cls(rank, size)
+            yield cls(rank, size, dist.PrefixStore("words", store))
             # Threads of gloo need the interpreter to drop the tensors of the last exchange. One that still waits for
             # it when Python ends aborts the process, and then torchrun ends the others. A sleep lets them have it.
             time.sleep(_LET_GO)
@@ -125,6 +131,22 @@ class Group:
                 raise _everywhere(error)
         result: Result = outcome
         return result
+
+    def has_to_say(self, words: str) -> bool:
+        """Whether this process has to print an error with which it ends; it is called by those that end.
+
+        The first process prints its own. Another one does not, if the first one ends with the same.
+        """
+        if self._store is None:
+            return True
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # this process ends by itself
+        with suppress(RuntimeError, dist.DistError):  # the store is gone, or the first process has no error
+            if self.rank == 0:
+                self._store.set("error", words)
+                return True
+            self._store.wait(["error"], _FIRST_SPEAKS)
+            return bool(self._store.get("error") != words.encode())
+        return True
 
     def wait(self) -> None:
         """Wait until all processes have called this."""
@@ -208,5 +230,6 @@ def _one_line() -> Iterator[None]:
         yield
     except (RuntimeError, dist.DistError) as error:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun is about to end this process: let it say why
-        why = re.sub(r"^\[[^]]*\] *", "", " ".join(str(error).split()))[:120]
+        said = re.sub(r"^\[[^]]*\] *", "", " ".join(str(error).split()))
+        why = said.split(". ")[0][:120]  # what follows is advice to programmers
         raise JobEnded(f"another process of this job has ended or does not answer: {why}") from None

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from itertools import pairwise
 from typing import TypeVar
 
 import torch
+
+from graphveil.process import compiled
 
 Result = TypeVar("Result")
 
@@ -300,11 +301,4 @@ def _library_for(*tensors: torch.Tensor) -> ctypes.CDLL | None:
 @cache
 def compiled_library() -> ctypes.CDLL | None:
     """The library that the installation built, or None if there is none or it cannot be loaded."""
-    spec = find_spec("graphveil.execution._sums")
-    if spec is None or spec.origin is None:
-        return None
-    try:
-        return load(spec.origin)
-    except (OSError, AttributeError) as error:
-        warnings.warn(f"the compiled sums cannot be loaded, torch's are used: {error}", stacklevel=2)
-        return None
+    return compiled("execution._sums", load, "torch's sums are")

@@ -6,7 +6,16 @@ import pyarrow.compute as pc
 import pytest
 
 from graphveil.graph.io import ids as module
-from graphveil.graph.io.ids import NodeIds, plain_words
+from graphveil.graph.io.ids import NodeIds, plain_words, texts_in_numpy
+
+
+@pytest.fixture(autouse=True, params=["ids.c", "NumPy"])
+def arithmetic(request, monkeypatch):
+    """Each test looks words up in both ways."""
+    if request.param == "NumPy":
+        monkeypatch.setattr(module, "compiled_library", lambda: None)
+    elif module.compiled_library() is None:
+        pytest.skip("ids.c is not built")
 
 
 def text(words):
@@ -87,3 +96,11 @@ def test_which_words_are_plain():
     for words in (["n1", ""], ["n1", "long"], ["n 1"], ["n1 "], ["né"], ["n\t"], []):
         assert not plain_words(text(words), 3)
     assert plain_words(text(["n 1", "n2", "n3"]).slice(1), 3)
+
+
+@pytest.mark.parametrize("words", [["n1", "n234567890123", "a"], ["né", "n1"], ["n 1", "b"], ["a" * 41, "b"]])
+def test_words_in_numpy(words):
+    for some in (text(words), text(["before", *words]).slice(1)):
+        made = texts_in_numpy(some)
+        assert made.dtype == np.array(words).dtype
+        assert made.tolist() == words

@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphveil.graph.io.features as features_module
-import graphveil.graph.io.integers as integers
+import graphveil.graph.io.plain as plain
 import graphveil.graph.io.sources as sources
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
 from graphveil.graph.io.declared import TableOptions
 from graphveil.graph.io.ids import NodeIds
-from graphveil.graph.io.integers import integer_edges
+from graphveil.graph.io.plain import plain_edges
 from graphveil.graph.io.sources import read_whole
 
 NODES = {
@@ -144,6 +144,7 @@ def test_leading_zeros_are_part_of_an_id(tmp_path: Path) -> None:
     assert graph.node_ids.tolist() == ["007", "7"]
 
 
+NAMES = ["a", "b", "long-name"]
 PLAIN = "source,target\n10,7\n1000000,10\n"
 
 
@@ -164,23 +165,50 @@ PLAIN = "source,target\n10,7\n1000000,10\n"
 def test_edges_of_plain_numbers_are_read_as_numbers(tmp_path: Path, text: str, is_plain: bool) -> None:
     path = folder(tmp_path / "g", {"id": [7, 10, 1000000], "label": [0, 1, 1]})
     (path / "edges.csv").write_bytes(text.encode())
-    ends = integer_edges(path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 1000000])))
+    ends = plain_edges(path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 1000000])))
     assert ends is None if not is_plain else [each.tolist() for each in ends] == [[1, 2], [0, 1]]
     graph = read_graph(path, directed=True)
     assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 0, 1, 2], [0, 1])
 
 
+@pytest.mark.parametrize(
+    ("text", "is_plain"),
+    [
+        ("source,target\nb,a\nlong-name,b\n", True),
+        ('"source","target"\n"b","a"\n"long-name","b"\n', True),
+        ("target,source\na,b\nb,long-name\n", True),
+        ("source;target\r\nb;a\r\nlong-name;b", True),
+        ("source,target\nb, a\nlong-name,b\n", False),  # a blank
+        ("source,target,year\nb,a,1\nlong-name,b,2\n", False),
+    ],
+)
+def test_edges_of_plain_words_are_looked_up_while_they_are_read(tmp_path: Path, text: str, is_plain: bool) -> None:
+    path = folder(tmp_path / "g", {"id": NAMES, "label": [0, 1, 1]})
+    (path / "edges.csv").write_bytes(text.encode())
+    ends = plain_edges(path / "edges.csv", ("source", "target"), NodeIds(pa.array(NAMES, pa.large_string())))
+    assert ends is None if not is_plain else [each.tolist() for each in ends] == [[1, 2], [0, 1]]
+    graph = read_graph(path, directed=True)
+    assert (graph.indptr.tolist(), graph.indices.tolist()) == ([0, 0, 1, 2], [0, 1])
+
+
+@pytest.mark.parametrize("edges", ["b,c", "b,", ",b", "b,a" + "x" * 50, "b,\xe9"])
+def test_edges_of_words_that_are_no_ids(tmp_path: Path, edges: str) -> None:
+    (tmp_path / "edges.csv").write_bytes(f"source,target\na,b\n{edges}\n".encode("latin-1"))
+    ids = NodeIds(pa.array(NAMES, pa.large_string()))
+    assert plain_edges(tmp_path / "edges.csv", ("source", "target"), ids) is None
+
+
 def test_edges_of_numbers_may_be_more_than_the_first_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(integers, "_SAMPLE", 32)
+    monkeypatch.setattr(plain, "_SAMPLE", 32)
     (tmp_path / "edges.csv").write_text("source,target\n1000000,1000001\n" + "0,1\n1,0\n" * 200)
-    ends = integer_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([0, 1, 1000000, 1000001])))
+    ends = plain_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([0, 1, 1000000, 1000001])))
     assert ends is not None
     assert [each.tolist() for each in ends] == [[2] + [0, 1] * 200, [3] + [1, 0] * 200]
 
 
 def test_edges_of_large_numbers_are_read_as_numbers(tmp_path: Path) -> None:
     (tmp_path / "edges.csv").write_text(PLAIN.replace("1000000", "5000000000"))
-    ends = integer_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 5 * 10**9])))
+    ends = plain_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([7, 10, 5 * 10**9])))
     assert ends is not None
     assert [each.tolist() for each in ends] == [[1, 2], [0, 1]]
 

@@ -1,16 +1,25 @@
-"""Ids of nodes, and which node an id is: by a table over the range of integers, or by a table of hashes of words."""
+"""Ids of nodes, and which node an id is: by a table over the range of integers, or by a table of hashes of words.
+
+The table of words is filled and asked in C (`ids.c`) where that was built, else in NumPy; both find the same.
+"""
 
 from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from graphveil.process import compiled
+
 # As many ids are looked up together; temporary arrays of more would cost new memory each time.
 _AT_ONCE = 2**15
 # Integer ids that fill at least this part of their range are looked up in a table over the range.
 _FILLED = 0.25
-# Longer words, in bytes, are looked up by Arrow. UUIDs have 36.
+# Longer words, in bytes, are looked up by Arrow. UUIDs have 36. `ids.c` has room for as many (MOST_PARTS).
 _LONGEST_WORD = 40
 # An odd number without a pattern: 2^64 divided by the golden ratio.
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -38,6 +47,11 @@ class NodeIds:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def are_words(self) -> bool:
+        """Whether ids are text that is found in a table of words."""
+        return self._words is not None
 
     def positions(self, values: pa.Array) -> np.ndarray:
         """The node of each of these ids, -1 where there is none."""
@@ -86,6 +100,18 @@ def plain_words(texts: pa.Array, longest: int) -> bool:
     return bool(lengths.min() > 0 and lengths.max() <= longest)
 
 
+def texts_in_numpy(texts: pa.Array) -> np.ndarray:
+    """Texts as `np.array` makes them of a list: all of them as wide as the longest."""
+    if not plain_words(texts, _LONGEST_WORD):
+        return np.array(texts.to_pylist())
+    starts, letters = _starts(texts), _letters(texts)
+    width = int(np.diff(starts).max())
+    # Words as bytes, with zeros after the end of each, which are no letters.
+    places = starts[:-1, None] - starts[0] + np.arange(width)
+    padded = np.where(places < starts[1:, None] - starts[0], letters.take(places, mode="clip"), np.uint8(0))
+    return padded.view(f"S{width}")[:, 0].astype(f"U{width}")
+
+
 def _starts(texts: pa.Array) -> np.ndarray:
     """Where each text begins, and where the last one ends."""
     return np.frombuffer(texts.buffers()[1], np.int64)[texts.offset : texts.offset + len(texts) + 1]
@@ -105,11 +131,14 @@ class _WordTable:
 
     def __init__(self, words: int, longest: int) -> None:
         slots = 2 ** (2 * words - 1).bit_length()
-        # Eight letters of the word in each slot, from the first on, then the next eight, and so on; 0: it is free.
-        self._keys = [np.zeros(slots, np.uint64) for _ in range(-(-longest // 8))]
-        self._nodes = np.full(slots, -1, np.int32)
+        self._parts = -(-longest // 8)
+        # In each slot eight letters of the word, from the first on, then the next eight, and so on; at the end its node
+        # plus 1. 0 there: it is free.
+        self._table = np.zeros((slots, self._parts + 1), np.uint64)
         self._shift = np.uint64(65 - slots.bit_length())
         self.distinct = True
+        self._library = compiled_library()
+        self._given = _CTable.of(self._table, int(self._shift))
 
     @classmethod
     def of(cls, words: pa.Array) -> _WordTable | None:
@@ -128,21 +157,25 @@ class _WordTable:
 
     def _add(self, words: pa.Array, first: int) -> bool:
         """Put words, which are the nodes from `first` on, into free slots; whether there was one for each."""
-        keys, nodes = self._packed(words), np.arange(first, first + len(words), dtype=np.int32)
+        if self._library is not None:
+            outcome = self._library.graphveil_add_words(self._given, _CTexts.of(words), len(words), first)
+            self.distinct = self.distinct and outcome == 0
+            return bool(outcome < 2)
+        keys, nodes = self._packed(words), np.arange(first + 1, first + len(words) + 1, dtype=np.uint64)
         slots = self._slots(keys)
         for _ in range(_MOST_STEPS):
-            same, free = self._same(keys, slots), self._nodes[slots] < 0
+            same, free = self._same(keys, slots), self._table[slots, -1] == 0
             self.distinct = self.distinct and not same.any()
-            self._nodes[slots[free]] = nodes[free]  # of several words for one slot, the last gets it
-            placed = self._nodes[slots] == nodes
-            for of_slots, of_words in zip(self._keys, keys, strict=True):
-                of_slots[slots[placed]] = of_words[placed]
+            self._table[slots[free], -1] = nodes[free]  # of several words for one slot, the last gets it
+            placed = self._table[slots, -1] == nodes
+            for part, key in enumerate(keys):
+                self._table[slots[placed], part] = key[placed]
             left = np.flatnonzero(~(placed | same))
             if len(left) == 0:
                 return True
             # A slot that another of these words got is looked at again: that word may be the same.
             keys, nodes = [key[left] for key in keys], nodes[left]
-            slots = slots[left] + ~free[left] & len(self._nodes) - 1
+            slots = slots[left] + ~free[left] & len(self._table) - 1
         return False
 
     def nodes(self, words: pa.Array) -> np.ndarray | None:
@@ -150,33 +183,40 @@ class _WordTable:
         if _letters(words).min(initial=1) == 0:
             return None
         found = np.empty(len(words), np.int32)
+        if self._library is not None:
+            self._library.graphveil_find_words(self._given, _CTexts.of(words), len(words), found.ctypes.data)
+            return found
         for at in range(0, len(words), _AT_ONCE):
             some = words.slice(at, _AT_ONCE)
             found[at : at + _AT_ONCE] = self._find(self._packed(some))
-            longer = np.diff(_starts(some)) > 8 * len(self._keys)
+            longer = np.diff(_starts(some)) > 8 * self._parts
             if longer.any():
                 found[at : at + _AT_ONCE][longer] = -1
         return found
 
     def _find(self, keys: list[np.ndarray]) -> np.ndarray:
         slots = self._slots(keys)
-        same, nodes = self._same(keys, slots), self._nodes[slots]
+        same, nodes = self._same(keys, slots), self._nodes_in(slots)
         found = np.where(same, nodes, np.int32(-1))
         rows = np.flatnonzero(~same & (nodes >= 0))
         keys, slots = [key[rows] for key in keys], slots[rows]
         while len(rows):
-            slots = slots + 1 & len(self._nodes) - 1
-            same, nodes = self._same(keys, slots), self._nodes[slots]
+            slots = slots + 1 & len(self._table) - 1
+            same, nodes = self._same(keys, slots), self._nodes_in(slots)
             found[rows[same]] = nodes[same]
             left = np.flatnonzero(~same & (nodes >= 0))
             rows, keys, slots = rows[left], [key[left] for key in keys], slots[left]
         return found
 
+    def _nodes_in(self, slots: np.ndarray) -> np.ndarray:
+        """The nodes in these slots, -1 where one is free."""
+        return self._table[slots, -1].astype(np.int32) - np.int32(1)
+
     def _same(self, keys: list[np.ndarray], slots: np.ndarray) -> np.ndarray:
         """Whether these words are the ones in these slots."""
-        same = self._keys[0][slots] == keys[0]
-        for of_slots, key in zip(self._keys[1:], keys[1:], strict=True):
-            same &= of_slots[slots] == key
+        same = self._table[slots, 0] == keys[0]
+        for part, key in enumerate(keys[1:], start=1):
+            same &= self._table[slots, part] == key
         return same
 
     def _slots(self, keys: list[np.ndarray]) -> np.ndarray:
@@ -194,15 +234,65 @@ class _WordTable:
     def _packed(self, words: pa.Array) -> list[np.ndarray]:
         """Eight letters of each word, then the next eight, and so on, with zeros after its end."""
         starts, letters = _starts(words), _letters(words)
-        padded = np.zeros(len(letters) // 8 + len(self._keys) + 1, "<u8")
+        padded = np.zeros(len(letters) // 8 + self._parts + 1, "<u8")
         padded.view(np.uint8)[: len(letters)] = letters
         at, lengths = starts[:-1] - starts[0], np.diff(starts)
         # A word begins anywhere among the eight bytes of a number, and so goes on in the next one.
         number, shift = at >> 3, ((at & 7) << 3).view(np.uint64)
         parts = []
-        for place in range(len(self._keys)):
+        for place in range(self._parts):
             low = padded.take(number + place, mode="clip") >> shift
             high = padded.take(number + (place + 1), mode="clip") << np.uint64(1) << np.uint64(63) - shift
             taken = _TAKEN.take(lengths - 8 * place, mode="clip")
             parts.append((low | high) & taken)
         return parts
+
+
+class _CTable(ctypes.Structure):
+    """A table of words as `ids.c` reads it; it keeps alive what it points at."""
+
+    _fields_ = (
+        ("slots", ctypes.c_void_p),
+        ("parts", ctypes.c_size_t),
+        ("mix", ctypes.c_uint64),
+        ("shift", ctypes.c_uint),
+        ("bits", ctypes.c_uint),
+        ("most_steps", ctypes.c_size_t),
+    )
+
+    @classmethod
+    def of(cls, table: np.ndarray, shift: int) -> _CTable:
+        made = cls(table.ctypes.data, table.shape[1] - 1, int(_MIX), shift, 64 - shift, _MOST_STEPS)
+        made.kept = table
+        return made
+
+
+class _CTexts(ctypes.Structure):
+    """Texts as `ids.c` reads them; it keeps alive what it points at."""
+
+    _fields_ = (("starts", ctypes.c_void_p), ("letters", ctypes.c_void_p), ("end", ctypes.c_void_p))
+
+    @classmethod
+    def of(cls, texts: pa.Array) -> _CTexts:
+        starts, letters = _starts(texts), _letters(texts)
+        first = letters.ctypes.data - int(starts[0])
+        made = cls(starts.ctypes.data, first, letters.ctypes.data + len(letters))
+        made.kept = starts, letters
+        return made
+
+
+def load(path: str) -> ctypes.CDLL:
+    """`ids.c` as a shared library, with the types of its functions."""
+    library = ctypes.CDLL(path)
+    given: tuple[Any, ...] = (ctypes.POINTER(_CTable), ctypes.POINTER(_CTexts), ctypes.c_size_t)
+    library.graphveil_add_words.argtypes = (*given, ctypes.c_uint64)
+    library.graphveil_add_words.restype = ctypes.c_int
+    library.graphveil_find_words.argtypes = (*given, ctypes.c_void_p)
+    library.graphveil_find_words.restype = None
+    return library
+
+
+@cache
+def compiled_library() -> ctypes.CDLL | None:
+    """The library that the installation built, or None if there is none or it cannot be loaded."""
+    return compiled("graph.io._ids", load, "NumPy's lookup of words is")

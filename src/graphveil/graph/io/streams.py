@@ -309,16 +309,19 @@ class IdRows:
         for some in ids:
             # DuckDB finds this table by the name of the variable.
             taken = pa.table({"id": some, "row": np.arange(count, count + len(some))})  # noqa: F841
-            self._database.execute("INSERT INTO ids FROM taken" if made else "CREATE TABLE ids AS FROM taken")
+            with _room_for(self._path):
+                self._database.execute("INSERT INTO ids FROM taken" if made else "CREATE TABLE ids AS FROM taken")
             count, made = count + len(some), True
-        self._database.execute("CHECKPOINT")
+        with _room_for(self._path):
+            self._database.execute("CHECKPOINT")
         return count
 
     def first_repeat(self) -> tuple[int, int] | None:
         """The first row whose id an earlier row has, and the first of these; None if all ids are different."""
         repeated = "SELECT id, min(row) AS first FROM ids GROUP BY id HAVING count(*) > 1"
         query = f"SELECT row, first FROM ids JOIN ({repeated}) USING (id) WHERE row > first ORDER BY row LIMIT 1"
-        found: list[tuple[int, int]] = self._database.execute(query).fetchall()
+        with _room_for(self._path):
+            found: list[tuple[int, int]] = self._database.execute(query).fetchall()
         return found[0] if found else None
 
     def of(self, values: pa.Array) -> np.ndarray:
@@ -328,9 +331,21 @@ class IdRows:
         ((kind,),) = self._database.execute("SELECT typeof(id) FROM ids LIMIT 1").fetchall()
         as_text = (kind == "VARCHAR") != (not pa.types.is_integer(values.type))
         equal = "asked.id::VARCHAR = ids.id::VARCHAR" if as_text else "asked.id = ids.id"
-        found = self._database.sql(f"SELECT place, row FROM asked JOIN ids ON {equal}").to_arrow_table()
+        with _room_for(self._path):
+            found = self._database.sql(f"SELECT place, row FROM asked JOIN ids ON {equal}").to_arrow_table()
         rows[found.column("place").to_numpy()] = found.column("row").to_numpy()
         return rows
 
     def close(self) -> None:
         self._database.close()
+
+
+@contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    """Say in one line, as an `OSError`, that a database has no room on the disk or in its memory."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(str(error).splitlines()[0].replace(f'"{path.parent}/', '"')) from None

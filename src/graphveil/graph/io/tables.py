@@ -35,9 +35,9 @@ from graphveil.graph.graph import Graph
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import encoded, feature_columns, times
-from graphveil.graph.io.ids import NodeIds
-from graphveil.graph.io.integers import integer_edges
+from graphveil.graph.io.ids import NodeIds, texts_in_numpy
 from graphveil.graph.io.mapped import EdgeStream, mapped_rows
+from graphveil.graph.io.plain import plain_edges
 from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.splits import split_names, time_split
@@ -89,8 +89,9 @@ def content_of_tables(nodes: pa.Table, edges: pa.Table, options: TableOptions, *
     table.check_columns([options.id_column or ""])
     links = Table.part(Path("edges"), edges, 0)
     links.check_columns(_ends(options))
-    ids, content = _edges_in_memory(links, table, options, symmetrize=not directed)
-    return _content(table, ids, content, declared)
+    ids = _NodeIdsOnce(table, options)
+    content = _edges_in_memory(links, ids, options, symmetrize=not directed)
+    return _content(table, ids(), content, declared)
 
 
 @dataclass(frozen=True)
@@ -201,46 +202,53 @@ def _read_edges(
     path: Path, nodes: Table, options: TableOptions, symmetrize: bool, mmap: Path | None
 ) -> tuple[NodeIds, FileContent]:
     """The ids of the nodes, and the edges among them: in the fields, or, with `mmap`, as rows in files."""
-    ends = _ends(options)
+    ends, ids = _ends(options), _NodeIdsOnce(nodes, options)
     if mmap is None:
         if path.suffix == ".csv" and ends[0] != ends[1]:
             with suppress(InvalidInput):  # whose message shows the cell as it is in the file, so that has to be read
-                numbered = _numbered_edges(path, nodes, options, symmetrize)
-                if numbered is not None:
-                    return numbered
+                plain = _plain_edges(path, ids, options, symmetrize)
+                if plain is not None:
+                    return ids(), plain
         text = () if options.relation_column is None else (options.relation_column,)
-        return _edges_in_memory(Table(path, ends, text, in_chunks=True), nodes, options, symmetrize)
+        edges = Table(path, ends, text, in_chunks=True)
+        return ids(), _edges_in_memory(edges, ids, options, symmetrize)
     if options.max_weight is not None or options.relation_column is not None:
         raise InvalidInput("mmap", str(mmap), "weights and relations are read in memory; leave this out")
     stream = EdgeStream(path, ends)
     options.check_columns(nodes.table.column_names, stream.column_names)
-    ids = _node_ids(nodes, options.id_column or "")
-    rows, listed = mapped_rows(stream, ids, _repairs(options, symmetrize), mmap)
-    return ids, FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
+    rows, listed = mapped_rows(stream, ids(), _repairs(options, symmetrize), mmap)
+    return ids(), FileContent({}, listed, rows=rows, unused=_not_read(path, stream.column_names, ends))
 
 
-def _numbered_edges(
-    path: Path, nodes: Table, options: TableOptions, symmetrize: bool
-) -> tuple[NodeIds, FileContent] | None:
-    """The ids of the nodes, and the edges of a CSV file that has nothing but numbers of nodes; None: it has more."""
-    ends = _ends(options)
+class _NodeIdsOnce:
+    """The ids of a table of nodes, read and checked when they are first asked for: other errors may come before."""
+
+    def __init__(self, nodes: Table, options: TableOptions) -> None:
+        self.nodes, self._column = nodes, options.id_column or ""
+        self._known: NodeIds | None = None
+
+    def __call__(self) -> NodeIds:
+        if self._known is None:
+            self._known = _node_ids(self.nodes, self._column)
+        return self._known
+
+
+def _plain_edges(path: Path, ids: _NodeIdsOnce, options: TableOptions, symmetrize: bool) -> FileContent | None:
+    """The edges of a CSV file that has nothing but plain ids of nodes; None: it has more."""
     said = (options.weight_column, options.max_weight, options.relation_column, options.relations)
     if any(value is not None for value in said):
         return None
-    options.check_columns(nodes.table.column_names, ends)
-    ids = _node_ids(nodes, options.id_column or "")
-    pairs = integer_edges(path, ends, ids)
-    rows = None if pairs is None else rows_of_pairs(*pairs, len(ids), _repairs(options, symmetrize))
-    return None if pairs is None or rows is None else (ids, FileContent({}, len(pairs[0]), rows=rows))
+    options.check_columns(ids.nodes.table.column_names, _ends(options))
+    pairs = plain_edges(path, _ends(options), ids())
+    rows = None if pairs is None else rows_of_pairs(*pairs, len(ids()), _repairs(options, symmetrize))
+    return None if pairs is None or rows is None else FileContent({}, len(pairs[0]), rows=rows)
 
 
-def _edges_in_memory(
-    edges: Table, nodes: Table, options: TableOptions, symmetrize: bool
-) -> tuple[NodeIds, FileContent]:
-    """The ids of the nodes, and the edges: as finished rows where they have neither weights nor relations."""
+def _edges_in_memory(edges: Table, known: _NodeIdsOnce, options: TableOptions, symmetrize: bool) -> FileContent:
+    """The edges: as finished rows where they have neither weights nor relations."""
     ends, repairs = _ends(options), _repairs(options, symmetrize)
-    options.check_columns(nodes.table.column_names, edges.table.column_names)
-    ids = _node_ids(nodes, options.id_column or "")
+    options.check_columns(known.nodes.table.column_names, edges.table.column_names)
+    ids = known()
     source, target = (edges.looked_up(column, ids) for column in ends)
     said = _links(edges, options)
     used = (*ends, options.weight_column, options.relation_column)
@@ -248,10 +256,10 @@ def _edges_in_memory(
     plain = all(value is None for value in said.values())
     rows = rows_of_pairs(source, target, len(ids), repairs) if plain else None
     if rows is not None:
-        return ids, FileContent({}, len(edges), unused=unused, rows=rows)
+        return FileContent({}, len(edges), unused=unused, rows=rows)
     edge_index = np.stack([source, target])
     _check_edges(edges, edge_index, ends[0], len(ids), said.get("edge_relation"), repairs)
-    return ids, FileContent({"edge_index": edge_index, **said}, len(edges), unused=unused)
+    return FileContent({"edge_index": edge_index, **said}, len(edges), unused=unused)
 
 
 def _links(edges: Table, options: TableOptions) -> dict[str, Any]:
@@ -330,8 +338,9 @@ def _check_duplicates(edges: Table, key: np.ndarray, column: str) -> None:
 def _named(ids: pa.Array) -> np.ndarray | None:
     """Ids for the graph: integers where they are (or are spelled as) integers, None if they just count the rows."""
     if not pa.types.is_integer(ids.type):
-        if not pc.all(pc.match_substring_regex(ids, f"^({INTEGER})$")).as_py():
-            return np.array(ids.to_pylist())
+        spelled = f"^({INTEGER})$"
+        if not all(pc.all(pc.match_substring_regex(some, spelled)).as_py() for some in (ids[:1], ids)):
+            return texts_in_numpy(ids)
         ids = ids.cast(pa.int64())
     numbers = ids.to_numpy(zero_copy_only=False)
     return None if np.array_equal(numbers, np.arange(len(numbers))) else numbers
