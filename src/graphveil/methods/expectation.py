@@ -257,7 +257,7 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     again = shares + noise * (plan["expectation"].noise / plan.facts.train_nodes)
     doubts = np.std([ahead(_expected(each, links, plan)) for each in again], axis=0)
     (points, doubt), (alike, alike_doubt) = zip(ahead(expected), defaults.DOUBT * doubts, strict=True)
-    if abs(points) > defaults.WORTH_IT_POINTS:
+    if abs(points) > defaults.CLOSE_POINTS:
         return with_graph if points > defaults.WORTH_IT_POINTS + doubt else alone, expected
     return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else alone, expected
 
@@ -302,7 +302,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
         by_doubt = best - alone > defaults.WORTH_IT_POINTS
         doubt = ", a difference that noise may have made" if by_doubt else ""
-        if abs(best - alone) <= defaults.WORTH_IT_POINTS:
+        if abs(best - alone) <= defaults.CLOSE_POINTS:
             without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
             return (
                 "The graph was not used, because it was not expected to help clearly: about "
@@ -313,7 +313,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph{doubt}."
         )
-    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.WORTH_IT_POINTS:
+    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.CLOSE_POINTS:
         right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
         return f"The graph was used: {right}"
     without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
