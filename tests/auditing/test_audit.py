@@ -31,8 +31,8 @@ def test_auto_is_audited_in_all_branches():
     together = [finding.target for finding in report.findings if finding.attack == "joint"]
     first = "statistics + class sums + expectation + "
     assert together == [
-        first + "more features",
-        first + "balanced features + balanced responses + balanced release + balanced head",
+        first + "more class sums + features",
+        first + "balanced class sums + balanced responses + balanced release + balanced head",
         first + "graph responses + graph release + graph head",
     ]
     single = {finding.target for finding in report.findings if finding.attack != "joint"}

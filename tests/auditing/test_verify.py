@@ -55,20 +55,20 @@ def test_so_is_each_branch_of_auto(directed, epsilon):
     facts = replace(gv.Auto(level=gv.KNeighbor(1), epsilon=epsilon).plan(GRAPH).facts, directed=directed)
     plan = make_plan("auto", gv.KNeighbor(1), facts, epsilon=epsilon)
     assert [branch.name for branch in plan.branches] == (
-        ["features", "balanced"] if directed else ["features", "balanced", "graph"]
+        ["features", "sums", "balanced"] if directed else ["features", "sums", "balanced", "graph"]
     )
     for outcome in plan.outcomes():
         assert check_certificate(Certificate.of(outcome, "test", False)) == []
 
 
-@pytest.mark.parametrize("followed", ["features", "balanced", "graph"])
+@pytest.mark.parametrize("followed", ["features", "sums", "balanced", "graph"])
 def test_auto_cannot_hide_the_branch_that_it_did_not_take(followed):
     plan = gv.Auto(level=gv.KNeighbor(1), epsilon=8.0).plan(GRAPH).follow(followed)
     alone = replace(plan, branches=(plan.branch(followed),))
     hidden = check_certificate(Certificate.of(alone, "test", False))
     assert ["then by branch" in problem for problem in hidden] == [True]
-    one, other, third = plan.branches
-    exchanged = replace(plan, branches=(replace(one, name=other.name), replace(other, name=one.name), third))
+    one, other, *rest = plan.branches
+    exchanged = replace(plan, branches=(replace(one, name=other.name), replace(other, name=one.name), *rest))
     mislabelled = check_certificate(Certificate.of(exchanged, "test", False))
     assert ["then by branch" in problem for problem in mislabelled] == [True]
 
@@ -93,7 +93,7 @@ def test_a_saved_run_of_each_branch_is_verified(branch, tmp_path):
     result = verify(tmp_path / "run")
     assert result.problems == ()
     targets = {finding.target for finding in result.findings}
-    assert {"statistics", "expectation", "more features", "balanced head", "graph release"} <= targets
+    assert {"statistics", "expectation", "features", "balanced head", "graph release"} <= targets
     again = gv.load(tmp_path / "run")
     assert (again.certificate_.followed, again.graph_used_) == (branch, branch != "features")
     assert again.certificate_.learnt == model.certificate_.learnt

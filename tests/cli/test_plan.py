@@ -81,8 +81,9 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
     headings = [line for line in lines if line.startswith(("First", "Then", "branch"))]
     assert headings == [
         "First, whatever comes out of it:",
-        "Then one of 3 branches, by what was released; each is accounted at delta / 3:",
+        "Then one of 4 branches, by what was released; each is accounted at delta / 4:",
         "branch features (features alone)",
+        "branch sums (features alone)",
         "branch balanced (reads the graph)",
         "branch graph (reads the graph)",
     ]
@@ -93,11 +94,12 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
     branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
     assert branches == {
         **dict.fromkeys(["statistics", "class sums", "expectation"]),
-        "more features": "features",
-        **{f"balanced {part}": "balanced" for part in ("features", "responses", "release", "head")},
+        **dict.fromkeys(["more class sums", "features"], "features"),
+        "further class sums": "sums",
+        **{f"balanced {part}": "balanced" for part in ("class sums", "responses", "release", "head")},
         **{f"graph {part}": "graph" for part in ("responses", "release", "head")},
     }
-    assert made["branches"] == ["features", "balanced", "graph"]
+    assert made["branches"] == ["features", "sums", "balanced", "graph"]
 
 
 def test_a_large_delta_is_a_warning_beside_the_output(run):

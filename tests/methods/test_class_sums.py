@@ -78,9 +78,9 @@ def test_the_bound_is_attained_and_signs_would_break_it():
     row = np.zeros((2, 40))
     row[0, 0] = row[1, 1] = 1.0
     before, left, opposite = (inputs(x, np.array([0])) for x in (row[:1], row[1:], -row[:1]))
-    other_class = inputs(row[1:], np.array([1]))
+    others = (left, inputs(row[1:], np.array([1])), opposite)
     bound = sensitivity.class_sums(REPLACE, NORM)
-    moved = [float((class_sums(before, EXACT) - class_sums(each, EXACT)).norm()) for each in (left, other_class, opposite)]
+    moved = [float((class_sums(before, EXACT) - class_sums(each, EXACT)).norm()) for each in others]
     assert moved == pytest.approx([math.sqrt(2) * 5, bound, math.sqrt(2) * 5], rel=1e-5)
     assert max(moved) <= bound
     assert float((signed_sums(before) - signed_sums(opposite)).norm()) > 1.38 * bound

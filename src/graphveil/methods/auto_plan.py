@@ -130,9 +130,7 @@ def _sums(name: str, level: Level) -> GaussianRelease:
     """A release of class sums."""
     moved = ByKind(sensitivity.class_sums(level, defaults.CLASS_SUMS_NORM), 0)
     proof = "docs/theory.md section 5.11 (sums of the features of each class)"
-    return GaussianRelease(
-        name, moved, 1.0, proof, role="class sums", row_norm=defaults.CLASS_SUMS_NORM, own_rows=True
-    )
+    return GaussianRelease(name, moved, 1.0, proof, role="class sums", row_norm=defaults.CLASS_SUMS_NORM, own_rows=True)
 
 
 def _graph_branch(

@@ -159,9 +159,7 @@ class DPDGC(DecoupledConvolution):
             both[train] -= trained.own_influence(both[train], data.target.labels[train], lengths)
         return Beside([before, trained.model]), both
 
-    def _join_tables(
-        self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor
-    ) -> torch.Tensor:
+    def _join_tables(self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor) -> torch.Tensor:
         """DPDGC's tables beside features."""
         self._fuse(data, ledger, features, torch.softmax(scores, dim=1))
         with torch.no_grad():
