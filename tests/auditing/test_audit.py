@@ -29,10 +29,10 @@ def test_auto_is_audited_in_all_branches():
     assert report.verdict == "consistent"
     assert 2.5 <= report.lower_bound <= 4.0
     together = [finding.target for finding in report.findings if finding.attack == "joint"]
-    first = "statistics + class sums + expectation + "
+    first = "statistics + class sums + first features + expectation + "
     assert together == [
         first + "more class sums + features",
-        first + "balanced class sums + balanced responses + balanced release + balanced head",
+        first + "balanced features + balanced responses + balanced release + balanced head",
         first + "graph responses + graph release + graph head",
     ]
     single = {finding.target for finding in report.findings if finding.attack != "joint"}

@@ -93,10 +93,10 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
     made = json.loads(run(*words, "--json").stdout)
     branches = {mechanism["name"]: mechanism["branch"] for mechanism in made["mechanisms"]}
     assert branches == {
-        **dict.fromkeys(["statistics", "class sums", "expectation"]),
+        **dict.fromkeys(["statistics", "class sums", "first features", "expectation"]),
         **dict.fromkeys(["more class sums", "features"], "features"),
         "further class sums": "sums",
-        **{f"balanced {part}": "balanced" for part in ("class sums", "responses", "release", "head")},
+        **{f"balanced {part}": "balanced" for part in ("features", "responses", "release", "head")},
         **{f"graph {part}": "graph" for part in ("responses", "release", "head")},
     }
     assert made["branches"] == ["features", "sums", "balanced", "graph"]

@@ -24,12 +24,12 @@ from graphveil.privacy.mechanisms import ClippedTraining
 FACTS = PublicFacts(nodes=1000, train_nodes=750, features=8, classes=2)
 LEVELS = [gv.KNeighbor(1), gv.KNeighbor(5), gv.Node(30)]
 BRANCHES = ["features", "sums", "balanced", "graph"]
-SHARED = ["statistics", "class sums", "expectation"]
+SHARED = ["statistics", "class sums", "first features", "expectation"]
 READING = ["balanced", "graph"]
 LATER = {
     "features": ["more class sums", "features"],
     "sums": ["further class sums"],
-    "balanced": ["balanced class sums", "balanced responses", "balanced release", "balanced head"],
+    "balanced": ["balanced features", "balanced responses", "balanced release", "balanced head"],
     "graph": ["graph responses", "graph release", "graph head"],
 }
 
@@ -44,8 +44,8 @@ def led_to(branch):
     all), and its model."""
     phi, epsilon, f = {
         "features": (0.0, 8.0, 8),
-        "sums": (0.0, 4.0, 300),
-        "balanced": (0.4, 16.0, 8),
+        "sums": (0.0, 2.0, 300),
+        "balanced": (0.25, 16.0, 60),
         "graph": (1.0, 8.0, 8),
     }[branch]
     graph = csbm(phi, n=1000, f=f, d=12, seed=0)
@@ -122,7 +122,7 @@ def test_certificates_say_what_was_learnt(branch):
 def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
     model = auto(epsilon=16.0).fit(directed(shared))
     assert model.certificate_.followed == ("balanced" if shared else "features")
-    later = ["balanced class sums", "neighbors", "release", "head"] if shared else LATER["features"]
+    later = ["balanced features", "neighbors", "release", "head"] if shared else LATER["features"]
     assert names(model) == SHARED + later
     assert model.graph_used_ == shared
     links, expected = model.certificate_.learnt
@@ -355,7 +355,7 @@ def test_only_one_branch_can_be_drawn():
     book = Ledger(plan, NoiseSource(seed=0))
     with pytest.raises(gv.InvalidInput, match="branch = 'main'"):
         book.follow("main")
-    book.release("expectation", torch.zeros(5).double())
+    book.release("expectation", torch.zeros(7).double())
     book.follow("features")
     book.follow("features")
     book.noisy_sum("features", [torch.zeros(3).double()])
@@ -364,7 +364,7 @@ def test_only_one_branch_can_be_drawn():
     with pytest.raises(BudgetExceeded, match="graph release: there is no finished release"):
         book.release_new_rows("graph release", torch.zeros(2).double())
     with pytest.raises(BudgetExceeded, match="expectation: all 1"):
-        book.release("expectation", torch.zeros(5).double())
+        book.release("expectation", torch.zeros(7).double())
 
 
 @pytest.mark.parametrize("level", [gv.Edge(), gv.KNeighbor(2, attributes=False)], ids=str)

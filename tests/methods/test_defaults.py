@@ -9,7 +9,12 @@ def test_shares_divide_the_whole_budget():
     for name, shares in vars(defaults).items():
         if name.endswith("_SHARES") and name != "DIRECTED_SHARES":
             assert sum(shares.values()) == pytest.approx(1), name
-    asked_first = defaults.CO_LINKS_SHARE + defaults.CLASS_SUMS_SHARE + defaults.EXPECTATION_PARTS[0]
+    asked_first = (
+        defaults.CO_LINKS_SHARE
+        + defaults.CLASS_SUMS_SHARE
+        + defaults.FIRST_FEATURES_SHARE
+        + defaults.EXPECTATION_PARTS[0]
+    )
     assert asked_first + sum(defaults.DIRECTED_SHARES.values()) == pytest.approx(1)
 
 
@@ -38,8 +43,13 @@ def test_responses_get_a_part_of_the_whole_up_to_where_nearly_all_are_true():
 
 
 def test_what_is_learnt_first_leaves_most_of_the_budget():
-    first = defaults.STATISTICS_SHARE + defaults.CLASS_SUMS_SHARE + defaults.EXPECTATION_PARTS[0]
-    assert 0 < first < 0.2
+    first = (
+        defaults.STATISTICS_SHARE
+        + defaults.CLASS_SUMS_SHARE
+        + defaults.FIRST_FEATURES_SHARE
+        + defaults.EXPECTATION_PARTS[0]
+    )
+    assert 0 < first < 0.25
 
 
 def test_few_training_nodes_pay_more_to_be_judged():

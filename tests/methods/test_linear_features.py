@@ -8,7 +8,7 @@ import graphveil as gv
 from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
 from graphveil.methods import defaults, dpdgc
-from graphveil.methods.linear_features import LinearClassifier, own_influence, shrink, train_linear
+from graphveil.methods.linear_features import LinearClassifier, Trained, own_influence, shrink, train_linear
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining
 
 # Of (x, 1), for rows of features that are scaled to norm 5.
@@ -58,31 +58,50 @@ def test_weights_that_noise_could_have_made_are_zero():
 
 
 def test_it_is_trained_beside_scores_as_the_plan_says(monkeypatch):
-    """Where the scores know the labels of the training nodes, gradients are small and weights are mostly noise."""
+    """Where the scores know the labels of the training nodes there is nothing left to learn."""
     graph = csbm(0.0, n=600, f=40, seed=0)
-    learnt = {}
+    right = {}
     for known in (0.0, 30.0):
+        learnt = []
 
-        def trained(data, base, *others, known=known):
+        def trained(data, base, *others, known=known, learnt=learnt):
             labels = torch.nn.functional.one_hot(data.target.labels, data.classes).float()
-            learnt[known] = train_linear(data, known * labels, *others)
-            return learnt[known]
+            learnt.append(train_linear(data, known * labels, *others))
+            return learnt[-1]
 
         monkeypatch.setattr(dpdgc, "train_linear", trained)
         model = gv.Auto(gv.KNeighbor(1), 16.0, seed=0, show_progress=False).fit(graph)
-        assert learnt[known].planned == model.certificate_.plan()["features"]
-    weights = {known: each.model.out.weight.detach() for known, each in learnt.items()}
-    with torch.no_grad():
-        right = [float((learnt[k].model(graph.features).argmax(1) == graph.labels).float().mean()) for k in (0.0, 30.0)]
-    assert right[0] > right[1] + 0.05
-    assert weights[0.0].shape == weights[30.0].shape
+        plan = model.certificate_.plan()
+        assert learnt[0].planned == plan["first features"]
+        assert learnt[0].mu == pytest.approx(
+            2 * learnt[0].planned.steps ** 0.5 / plan["first features"].noise_multiplier
+        )
+        with torch.no_grad():
+            right[known] = float((learnt[0].model(graph.features).argmax(1) == graph.labels).float().mean())
+    assert right[0.0] > right[30.0] + 0.05
+
+
+def test_two_trainings_are_joined_by_their_mu():
+    like = torch.zeros(1, 4)
+    both = []
+    for value, noise in ((1.0, 20.0), (4.0, 40.0)):
+        model = LinearClassifier(like, 3)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.fill_(value)
+        both.append(Trained(model, planned(noise)))
+    first, second = both
+    assert (first.mu, second.mu) == (pytest.approx(1.0), pytest.approx(0.5))
+    joined = first.joined(second)
+    assert joined.planned == first.planned
+    for parameter in joined.model.parameters():
+        assert torch.allclose(parameter.detach(), torch.tensor((1.0 * 1 + 4.0 * 0.5) / 1.5))
 
 
 def test_products_that_are_not_kept_are_the_same(monkeypatch):
     graph = csbm(0.0, n=400, f=6, seed=0)
     kept, again = (gv.Auto(gv.KNeighbor(1), 8.0, seed=0, steps=3) for _ in range(2))
     kept.fit(graph)
-    assert kept.certificate_.followed == "features"
     monkeypatch.setattr("graphveil.methods.linear_features._MOST_BYTES", 1000)
     again.fit(graph)
     assert torch.equal(kept.logits_, again.logits_)

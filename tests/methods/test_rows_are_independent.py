@@ -169,7 +169,7 @@ def test_what_reaches_the_ledger_moves_within_the_plan(method, level):
     check_movements(method, level, directed_graph())
 
 
-@pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
+@pytest.mark.parametrize("branch", ["features", "sums", "balanced", "graph"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3), gv.Node(25)], ids=str)
 def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeypatch):
     expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
@@ -177,7 +177,7 @@ def test_each_branch_of_the_default_moves_within_the_plan(level, branch, monkeyp
     check_movements("auto", level, csbm(0.4, n=60, f=5, d=4, seed=3))
 
 
-@pytest.mark.parametrize("branch", ["features", "balanced"])
+@pytest.mark.parametrize("branch", ["features", "sums", "balanced"])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(1), gv.KNeighbor(3)], ids=str)
 def test_so_does_each_branch_on_a_directed_graph(level, branch, monkeypatch):
     expected = Expected(dict.fromkeys(BRANCHES, 0.0), dict.fromkeys(BRANCHES, 50.0), (0.0, 0.0))
@@ -185,7 +185,7 @@ def test_so_does_each_branch_on_a_directed_graph(level, branch, monkeypatch):
     check_movements("auto", level, directed_graph())
 
 
-BRANCHES = ("features", "balanced", "graph")
+BRANCHES = ("features", "sums", "balanced", "graph")
 
 
 def check_movements(method, level, graph):

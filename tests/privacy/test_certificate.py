@@ -108,9 +108,9 @@ def test_whichever_branch_was_taken_all_are_certified():
     plan = make_plan("auto", KNeighbor(1), FACTS, epsilon=8.0, settings=Settings(steps=3))
     stayed, left = execute(plan, branch="graph"), execute(plan, branch="features")
     assert (stayed.followed, left.followed) == ("graph", "features")
-    shared = ["statistics", "class sums", "expectation"]
+    shared = ["statistics", "class sums", "first features", "expectation"]
     assert [m.name for m in left.mechanisms] == [*shared, "more class sums", "features"]
-    balanced = [f"balanced {part}" for part in ("class sums", "responses", "release", "head")]
+    balanced = [f"balanced {part}" for part in ("features", "responses", "release", "head")]
     graph = [f"graph {part}" for part in ("responses", "release", "head")]
     others = [[m.name for m in branch.mechanisms] for branch in left.not_followed]
     assert others == [["further class sums"], balanced, graph]
@@ -123,7 +123,7 @@ def test_whichever_branch_was_taken_all_are_certified():
     assert again.plan().rdp_epsilon == plan.rdp_epsilon
     data = json.loads(left.to_json())
     assert data["followed"] == "features"
-    assert [m["branch"] for m in data["mechanisms"]] == [None] * 3 + ["features"] * 2
+    assert [m["branch"] for m in data["mechanisms"]] == [None] * 4 + ["features"] * 2
     assert [m["name"] for m in data["not_executed"]] == ["further class sums", *balanced, *graph]
     text = str(left)
     assert "led to the branch features" in text

@@ -292,12 +292,12 @@ def test_a_plan_that_branches_costs_the_largest_of_all_for_every_kind(level, dir
 def test_which_branch_is_followed_changes_no_figure():
     plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
     features, sums, balanced, graph = plan.outcomes()
-    shared = ["statistics", "class sums", "expectation"]
+    shared = ["statistics", "class sums", "first features", "expectation"]
     assert names(plan) == shared
     assert names(features) == [*shared, "more class sums", "features"]
     assert names(balanced) == [
         *shared,
-        *(f"balanced {part}" for part in ("class sums", "responses", "release", "head")),
+        *(f"balanced {part}" for part in ("features", "responses", "release", "head")),
     ]
     assert names(graph) == [*shared, *(f"graph {part}" for part in ("responses", "release", "head"))]
     assert names(sums) == [*shared, "further class sums"]

@@ -13,9 +13,11 @@ from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianReleas
 from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
-EXPECTATIONS = 6
+EXPECTATIONS = 7
 # The sums of features that are released before a branch is chosen.
 CLASS_SUMS = "class sums"
+# The training of features beside them.
+FIRST_FEATURES = "first features"
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -51,10 +53,10 @@ def _statistics_first(
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
     alone = _without_graph(level, facts, settings)
-    beside = _sums("balanced class sums", level)
+    beside = _linear("balanced features", level, facts, settings)
     shares = {
         **_first_shares(defaults.STATISTICS_SHARE, facts),
-        "balanced class sums": defaults.BALANCED_FEATURES,
+        "balanced features": defaults.BALANCED_FEATURES,
         "balanced release": defaults.BALANCED_RELEASE,
         "balanced head": defaults.HEAD_SHARE,
         "graph release": defaults.GRAPH_RELEASE,
@@ -82,7 +84,7 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
     _, *tables = with_tables.shared
     alone = _without_graph(level, facts, settings)
-    beside = _sums("balanced class sums", level)
+    beside = _linear("balanced features", level, facts, settings)
     shares = {**_first_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
@@ -95,7 +97,7 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
 def _first(
     moved: ByKind, proof: str, expectations: int, level: Level, facts: PublicFacts, settings: Settings
 ) -> tuple[Mechanism, ...]:
-    """What is paid for before a branch is chosen: statistics that move so far, class sums, counts of what comes out
+    """What is paid for before a branch is chosen: statistics that move so far, features, counts of what comes out
     right."""
     statistics = GaussianRelease("statistics", moved, 1.0, proof, role="statistics", own_rows=True)
     expectation = GaussianRelease(
@@ -106,7 +108,7 @@ def _first(
         role="expectation",
         own_rows=True,
     )
-    return statistics, _sums(CLASS_SUMS, level), expectation
+    return statistics, _sums(CLASS_SUMS, level), _linear(FIRST_FEATURES, level, facts, settings), expectation
 
 
 def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
@@ -114,6 +116,7 @@ def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
     shares = {
         "statistics": statistics,
         CLASS_SUMS: defaults.CLASS_SUMS_SHARE,
+        FIRST_FEATURES: defaults.FIRST_FEATURES_SHARE,
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
     rest = 1 - sum(shares.values())

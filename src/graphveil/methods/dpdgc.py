@@ -25,7 +25,7 @@ from graphveil.methods.expectation import (
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.linear_features import LinearClassifier, train_linear
+from graphveil.methods.linear_features import LinearClassifier, Trained, train_linear
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import log_likelihoods, shrunk_rows
@@ -86,7 +86,9 @@ class DPDGC(DecoupledConvolution):
         if _features_alone(ledger.plan):
             self._learnt = (_LINKS_LOST,)
             (sums,) = self._released_sums(data, ledger, ledger.plan.shared)
-            return self._finish_alone(data, ledger, self._features(data, ledger, sums)[0])
+            classifier, scores = self._scored(data, sums)
+            trained = self._linear(data, ledger, "features", scores)
+            return self._finish_alone(data, ledger, Beside([classifier, trained.model]))
         return super()._fit_with_table(data, ledger)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
@@ -99,15 +101,24 @@ class DPDGC(DecoupledConvolution):
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        half, whole = (self._scored(data, each)[1][train].cpu() for each in (sums.with_less_budget(), sums))
+        classifier, scores = self._scored(data, sums)
+        first = self._linear(data, ledger, auto_plan.FIRST_FEATURES, scores)
+        judged = (self._scored(data, sums.with_less_budget())[1], scores, self._with_linear(data, first, scores))
         known = labels[train].cpu().numpy()
-        right = self._right_counts(known, half, whole, branches, links.priors, first=data.target.first)
+        half, whole, trained = (each[train].cpu() for each in judged)
+        right = self._right_counts(known, (half, whole, trained), branches, links.priors, first=data.target.first)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
-        for more in self._released_sums(data, ledger, plan.branch(followed).mechanisms, links):
-            sums = sums.joined(more)
-        features, scores = self._features(data, ledger, sums)
+        later = plan.branch(followed).mechanisms
+        for more in self._released_sums(data, ledger, later, links):
+            classifier, scores = self._scored(data, sums.joined(more))
+        features: nn.Module = classifier
+        if any(mechanism.role == "features" for mechanism in later) or (followed == "graph" and expected.trained):
+            for mechanism in later:
+                if mechanism.role == "features":
+                    first = self._linear(data, ledger, mechanism.name, scores).joined(first)
+            features, scores = Beside([classifier, first.model]), self._with_linear(data, first, scores)
         if not ledger.plan.with_role("release"):
             return self._finish_alone(data, ledger, features)
         if directed:
@@ -127,14 +138,6 @@ class DPDGC(DecoupledConvolution):
         released = {name: ledger.release(name, self._class_sums(data, self.arithmetic)) for name in names}
         return [ClassSums.of(values, ledger.plan[name].noise, counts) for name, values in released.items()]
 
-    def _features(self, data: Inputs, ledger: LedgerLike, sums: ClassSums) -> tuple[nn.Module, torch.Tensor]:
-        """The classifier of features, trained beside class sums where that is planned, and its scores of all nodes."""
-        features: nn.Module
-        features, scores = self._scored(data, sums)
-        for training in ledger.plan.with_role("features"):
-            features, scores = self._with_linear(data, ledger, training.name, features, scores)
-        return features, scores
-
     def _scored(self, data: Inputs, sums: ClassSums) -> tuple[SumsClassifier, torch.Tensor]:
         """The classifier that follows from class sums, and scores of all nodes: those of training nodes without what
         each added to its own."""
@@ -146,18 +149,18 @@ class DPDGC(DecoupledConvolution):
             scores[train] = classifier.without(data.features_of(train), own, data.target.labels[train])
         return classifier, scores
 
-    def _with_linear(
-        self, data: Inputs, ledger: LedgerLike, name: str, before: nn.Module, scores: torch.Tensor
-    ) -> tuple[nn.Module, torch.Tensor]:
-        """A linear classifier that is trained beside these scores, and the scores of both."""
+    def _linear(self, data: Inputs, ledger: LedgerLike, name: str, scores: torch.Tensor) -> Trained:
+        """A linear classifier that is trained beside these scores."""
+        return train_linear(data, scores, ledger, name, self.device, self.show_progress, self.arithmetic)
+
+    @torch.no_grad()
+    def _with_linear(self, data: Inputs, trained: Trained, scores: torch.Tensor) -> torch.Tensor:
+        """The scores of both, those of training nodes without a part of what each added to its own."""
         train = data.target.train
-        trained = train_linear(data, scores, ledger, name, self.device, self.show_progress, self.arithmetic)
-        with torch.no_grad():
-            more = all_logits(lambda rows: trained.model(data.features_of(rows)), data.nodes, train.device)
-            both = scores + more
-            lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
-            both[train] -= trained.own_influence(both[train], data.target.labels[train], lengths)
-        return Beside([before, trained.model]), both
+        both = scores + all_logits(lambda rows: trained.model(data.features_of(rows)), data.nodes, train.device)
+        lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
+        both[train] -= trained.own_influence(both[train], data.target.labels[train], lengths)
+        return both
 
     def _join_tables(self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor) -> torch.Tensor:
         """DPDGC's tables beside features."""

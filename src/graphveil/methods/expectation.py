@@ -8,7 +8,7 @@ all branches, and the rest of the budget follows from it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,8 +165,7 @@ def _poisson(numbers: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 def right_counts(
     labels: np.ndarray,
-    half: torch.Tensor,
-    whole: torch.Tensor,
+    judged: Sequence[torch.Tensor],
     branches: Mapping[str, GraphBranch],
     priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
@@ -176,11 +175,11 @@ def right_counts(
 
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
-    Features alone with `half` of what class sums cost and with the `whole` of it; then the balanced branch and the
-    branch of the graph with the whole. Last, features alone and the balanced branch with the whole where all classes
-    count alike (`_counting_alike`). The simulation's randomness is public. It belongs to a node's
-    place among all training nodes, of which these are from `first` on: the sums of several processes add up to that of
-    one.
+    Features alone, in each way of `judged`: with half of what class sums cost, with the whole of it, and with the first
+    training beside them. Then the balanced branch with that training and the branch of the graph without it. Last,
+    features alone and the balanced branch where all classes count alike (`_counting_alike`). The simulation's
+    randomness is public. It belongs to a node's place among all training nodes, of which these are from `first` on: the
+    sums of several processes add up to that of one.
     """
     truth = torch.from_numpy(labels)
 
@@ -193,15 +192,16 @@ def right_counts(
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
     alike = _counting_alike(truth, priors)
-    votes = [right(half), right(whole)]
-    last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
+    _, whole, trained = judged
+    votes = [right(scores) for scores in judged]
+    last = [alike(defaults.FIRST_WEIGHTS[0] * trained.double())]
     for number, (name, branch) in enumerate(branches.items()):
         stream = np.random.PCG64(number)
         stream.advance(first * draws_of_a_node(len(branch.expected)))
         rng = np.random.Generator(stream)
         blocks = [labels[low : low + _ROWS_AT_ONCE] for low in range(0, max(1, len(labels)), _ROWS_AT_ONCE)]
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
-        both = joined(whole, counts, branch)
+        both = joined(trained if name == "balanced" else whole, counts, branch)
         if name == "balanced":
             last.append(alike(both))
         votes.append(right(both))
@@ -228,12 +228,14 @@ def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.
 class Expected:
     """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
 
-    `alike` has balanced accuracies (all classes count alike) of class sums alone and of the balanced branch.
+    `alike` has balanced accuracies (all classes count alike) of features alone and of the balanced branch. `trained`
+    says whether the first training added something to class sums.
     """
 
     joined: Mapping[str, float]
     features: Mapping[str, float]
     alike: tuple[float, float]
+    trained: bool = False
 
 
 def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
@@ -263,34 +265,37 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
 
 
 def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
-    """Accuracies of all branches, from the shares of right answers with class sums.
+    """Accuracies of all branches, from the shares of right answers.
 
-    Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
-    add as much as they did at first, in proportion to what features leave wrong.
+    Those of class sums at more budget follow a curve that saturates (`accuracy_at`), and training adds what it was seen
+    to add to class sums of the same budget. In branches that read the graph neighbours add as much as they did at
+    first, in proportion to what features leave wrong.
     """
-    half, alone, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
+    half, alone, trained, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
     chance = float(links.priors.max())
-    first = sum(_squared_mu(m) for m in plan.shared if m.role in _ABOUT_FEATURES)
+    sums = sum(_squared_mu(m) for m in plan.shared if m.role == "class sums")
+    training = sum(_squared_mu(m) for m in plan.shared if m.role == "features")
 
-    def budget(branch: str) -> float:
-        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role in _ABOUT_FEATURES)
-        return (first + later) / first
+    gain = 100 * (trained - accuracy_at(half, alone, (sums + training) / sums, chance))
 
-    names = [branch.name for branch in plan.branches]
-    features = {name: 100 * accuracy_at(half, alone, budget(name), chance) for name in names}
-    left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
-    # Training finds what class sums do not say, whatever they cost.
-    sums = sum(_squared_mu(m) for m in plan.branch("features").mechanisms if m.role == "class sums")
-    trained = 100 * accuracy_at(half, alone, (first + sums) / first, chance) + defaults.TRAINING_GAIN
+    def reached(branch: str) -> float:
+        later = [m for m in plan.branch(branch).mechanisms if m.role in _ABOUT_FEATURES]
+        trains = any(m.role == "features" for m in later)
+        budget = sums + sum(map(_squared_mu, later)) + (training if trains else 0.0)
+        return 100 * accuracy_at(half, alone, budget / sums, chance) + (gain if trains else 0.0)
+
+    features = {branch.name: reached(branch.name) for branch in plan.branches}
+    left = min(1.0, max(0.0, 100 - features["balanced"]) / max(100 - 100 * trained, 1e-9))
     joined = {
-        "features": max(100 * chance, trained),
+        "features": max(100 * chance, features["features"]),
         "sums": max(100 * chance, features["sums"]),
-        "balanced": features["balanced"] + 100 * (balanced - alone) * min(1.0, left),
+        "balanced": features["balanced"] + 100 * (balanced - trained) * left,
     }
     if graph:  # undirected graphs have this branch
-        joined["graph"] = 100 * graph[0]
+        still_wrong = min(1.0, max(0.0, 1 - graph[0]) / max(1 - alone, 1e-9))
+        joined["graph"] = 100 * (graph[0] + max(0.0, trained - alone) * still_wrong)
     rarest = float(links.priors.min()) * len(links.priors)
-    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
+    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest), trained > alone)
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:

@@ -74,6 +74,20 @@ class Trained:
     model: LinearClassifier
     planned: ClippedTraining
 
+    @property
+    def mu(self) -> float:
+        """What it cost a training node, as the mu of one Gaussian mechanism."""
+        loss = self.planned.loss("training")
+        return 0.0 if loss is None else loss.mu
+
+    @torch.no_grad()
+    def joined(self, other: Trained) -> Trained:
+        """The mean of both by their mu: their noise is about the same, and what they learnt grows with mu."""
+        total = self.mu + other.mu
+        for own, its in zip(self.model.parameters(), other.model.parameters(), strict=True):
+            own.mul_(self.mu / total).add_(its, alpha=other.mu / total)
+        return self
+
     def own_influence(self, logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
         """What a training node's own gradients may have added to its logits; the arguments of `own_influence`."""
         return own_influence(logits, labels, lengths, self.planned)
