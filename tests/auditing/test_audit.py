@@ -31,7 +31,7 @@ def test_auto_is_audited_in_all_branches():
     together = [finding.target for finding in report.findings if finding.attack == "joint"]
     first = "statistics + class sums + first features + expectation + "
     assert together == [
-        first + "more class sums + features",
+        first + "more features",
         first + "balanced features + balanced responses + balanced release + balanced head",
         first + "graph responses + graph release + graph head",
     ]

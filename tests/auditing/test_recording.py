@@ -76,7 +76,7 @@ def test_a_replay_follows_the_recorded_branch(branch):
     )
     assert model.certificate_.followed == branch
     assert (f"{branch} release" in recorder.used) == model.graph_used_ == (branch != "features")
-    assert ("more class sums" in recorder.used) == (branch == "features")
+    assert ("more features" in recorder.used) == (branch == "features")
     assert [m.name for m in model.certificate_.mechanisms] == list(recorder.used)
     same, other = (
         replayed_fit(maker("auto", LEVEL, 8.0, **AUTO), graph, recorder, None) for graph in (pair.after, pair.before)

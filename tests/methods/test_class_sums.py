@@ -14,14 +14,7 @@ import graphveil as gv
 from graphveil.execution.exact import EXACT
 from graphveil.graph import csbm
 from graphveil.methods import defaults
-from graphveil.methods.class_sums import (
-    Beside,
-    ClassSums,
-    SumsClassifier,
-    class_sums,
-    with_products,
-    without_signs,
-)
+from graphveil.methods.class_sums import ClassSums, SumsClassifier, class_sums, without_signs
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import NO_LABEL, label_rows
 from graphveil.privacy import sensitivity
@@ -137,23 +130,6 @@ def test_signs_are_kept_apart_row_by_row(sparse):
     assert not (parts[:, :40] * parts[:, 40:]).any()
 
 
-def test_few_features_get_products_of_the_same_norm():
-    x = torch.nn.functional.normalize(torch.randn(20, 6)) * defaults.FEATURE_NORM
-    x[3] = 0
-    rows = with_products(x)
-    assert rows.shape == (20, 6 + 21)
-    norms = torch.full((20,), defaults.FEATURE_NORM)
-    norms[3] = 0
-    assert rows.norm(dim=1) == pytest.approx(norms, rel=1e-5)
-    assert torch.equal(with_products(x[5:6]), with_products(x)[5:6])
-
-
-def test_many_features_and_none_stay_as_they_are():
-    for width in (0, defaults.NARROW_FEATURES + 1):
-        x = torch.randn(5, width)
-        assert with_products(x) is x
-
-
 def released(data, noise, seed=0):
     sums = class_sums(data, EXACT)
     noisy = sums + noise * torch.randn(sums.shape, generator=torch.Generator().manual_seed(seed)).double()
@@ -231,9 +207,10 @@ def test_two_releases_are_joined_by_their_noise():
     both = ClassSums(values, 1.0, counts).joined(ClassSums(3 * values, 0.5, counts))
     assert both.values == pytest.approx((1 * 1 + 3 * 4) / 5 * values)
     assert both.noise == pytest.approx(1 / math.sqrt(5))
-    less = both.with_less_budget()
+    less = both.with_less_budget(0)
     assert less.noise == pytest.approx(both.noise * math.sqrt(2))
-    assert np.array_equal(less.values, both.with_less_budget().values)
+    assert np.array_equal(less.values, both.with_less_budget(0).values)
+    assert not np.array_equal(less.values, both.with_less_budget(1).values)
 
 
 def test_class_weights_enter_the_scores_of_classes():
@@ -243,12 +220,6 @@ def test_class_weights_enter_the_scores_of_classes():
     plain.learn(released(data, 1e-3))
     weighted.learn(released(data, 1e-3), torch.tensor([1.0, 0.5, 0.1]))
     assert torch.allclose(weighted.bias - plain.bias, torch.tensor([1.0, 0.5, 0.1]).log())
-
-
-def test_classifiers_beside_each_other_are_added():
-    x = torch.randn(6, 40)
-    parts = [torch.nn.Linear(40, 3) for _ in range(3)]
-    torch.testing.assert_close(Beside(parts)(x), sum(part(x) for part in parts))
 
 
 @pytest.mark.parametrize("sparse", [True, False])

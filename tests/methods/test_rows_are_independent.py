@@ -265,7 +265,7 @@ def test_features_scaled_by_their_largest_norm_are_caught(monkeypatch):
         return features * (norm / features.norm(dim=1).max())
 
     monkeypatch.setattr("graphveil.methods.inputs.rows_of_norm", scaled)
-    with pytest.raises(AssertionError, match="expectation"):
+    with pytest.raises(AssertionError, match="class sums"):
         check_movements("auto", gv.KNeighbor(1), csbm(0.4, n=60, f=5, d=4, seed=3))
 
 

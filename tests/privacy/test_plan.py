@@ -294,13 +294,13 @@ def test_which_branch_is_followed_changes_no_figure():
     features, sums, balanced, graph = plan.outcomes()
     shared = ["statistics", "class sums", "first features", "expectation"]
     assert names(plan) == shared
-    assert names(features) == [*shared, "more class sums", "features"]
+    assert names(features) == [*shared, "more features"]
     assert names(balanced) == [
         *shared,
         *(f"balanced {part}" for part in ("features", "responses", "release", "head")),
     ]
     assert names(graph) == [*shared, *(f"graph {part}" for part in ("responses", "release", "head"))]
-    assert names(sums) == [*shared, "further class sums"]
+    assert names(sums) == [*shared, "more class sums"]
     for outcome in (features, sums, balanced, graph):
         assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
         assert outcome.rdp_epsilon == plan.rdp_epsilon

@@ -220,16 +220,11 @@ class _OnBranch(DelegatingLedger):
             self._chance = float(LinkStatistics.of(got, self.plan).priors.max())
         if name != self.plan.shared[-1].name:
             return got
-        # The order of `expectation.right_counts`: features alone (class sums with half of their budget and with the
-        # whole, and with training), balanced, and the graph. Class sums alone are worth it while they grow.
-        growing = self._chance + 0.15 * (1 - self._chance)
+        # The order of `expectation.right_counts`: features alone (after half of their training and after all),
+        # balanced, and the graph; the last is class sums, which are worth it while they grow.
+        growing = self._chance + 0.3 * (1 - self._chance)
         much = 1e6  # far beyond what noise could make
-        values = {
-            "features": {0: much, 1: much, 2: much},
-            "sums": {1: growing},
-            "balanced": {3: much},
-            "graph": {4: much},
-        }
+        values = {"features": {0: much, 1: much}, "sums": {-1: growing}, "balanced": {2: much}, "graph": {3: much}}
         sums = torch.zeros_like(got)
         for place, share in values[self._branch].items():
             sums[place] = share * self.plan.facts.train_nodes

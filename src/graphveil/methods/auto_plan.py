@@ -13,10 +13,9 @@ from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianReleas
 from graphveil.privacy.plan import Branch
 
 # Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
-EXPECTATIONS = 7
-# The sums of features that are released before a branch is chosen.
+EXPECTATIONS = 8
+# What is learnt of features before a branch is chosen.
 CLASS_SUMS = "class sums"
-# The training of features beside them.
 FIRST_FEATURES = "first features"
 
 
@@ -30,8 +29,7 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     if not protects_attributes(level) or settings.batch_size is not None:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
     if facts.directed and isinstance(level, Node):
-        alone = (_sums(CLASS_SUMS, level), _linear("features", level, facts, settings))
-        return Spending(alone, {CLASS_SUMS: defaults.SUMS_ALONE, "features": 1 - defaults.SUMS_ALONE})
+        return Spending((own_training("features", "features", level, facts, settings),), {"features": 1.0})
     assert isinstance(level, KNeighbor | Node)
     if facts.directed and isinstance(level, KNeighbor):
         return _directed(level, facts, settings, epsilon)
@@ -52,7 +50,7 @@ def _statistics_first(
     proof = "docs/theory.md section 5.5 (how training nodes are linked)"
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
-    alone = _without_graph(level, facts, settings)
+    more = own_training("more features", "features", level, facts, settings)
     beside = _linear("balanced features", level, facts, settings)
     shares = {
         **_first_shares(defaults.STATISTICS_SHARE, facts),
@@ -67,7 +65,12 @@ def _statistics_first(
     return Spending(
         _first(moved, proof, EXPECTATIONS, level, facts, settings),
         shares,
-        (*alone, Branch("balanced", (beside, *balanced)), Branch("graph", graph)),
+        (
+            Branch("features", (more,)),
+            _sums_alone(level),
+            Branch("balanced", (beside, *balanced)),
+            Branch("graph", graph),
+        ),
         degree_bound=level.max_degree if isinstance(level, Node) else None,
     )
 
@@ -83,14 +86,14 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     proof = "docs/theory.md section 5.7 (how training nodes are linked with the same nodes)"
     with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
     _, *tables = with_tables.shared
-    alone = _without_graph(level, facts, settings)
+    more = own_training("more features", "features", level, facts, settings)
     beside = _linear("balanced features", level, facts, settings)
     shares = {**_first_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
         shared=_first(moved, proof, EXPECTATIONS - 1, level, facts, settings),
         shares={name: share for name, share in shares.items() if name != "release" or name in with_tables.shares},
-        branches=(*alone, Branch("balanced", (beside, *tables))),
+        branches=(Branch("features", (more,)), _sums_alone(level), Branch("balanced", (beside, *tables))),
     )
 
 
@@ -112,21 +115,19 @@ def _first(
 
 
 def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
-    """Their shares, and those of the branch of features, which gets the rest."""
+    """Their shares, and that of more features, which get the rest."""
     shares = {
         "statistics": statistics,
         CLASS_SUMS: defaults.CLASS_SUMS_SHARE,
         FIRST_FEATURES: defaults.FIRST_FEATURES_SHARE,
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
-    rest = 1 - sum(shares.values())
-    return {**shares, "more class sums": defaults.MORE_SUMS * rest, "features": (1 - defaults.MORE_SUMS) * rest}
+    return {**shares, "more features": 1 - sum(shares.values())}
 
 
-def _without_graph(level: Level, facts: PublicFacts, settings: Settings) -> tuple[Branch, Branch]:
-    """The branches that read features alone: class sums and a linear classifier beside them, or class sums only."""
-    both = (_sums("more class sums", level), _linear("features", level, facts, settings))
-    return Branch("features", both), Branch("sums", (_sums("further class sums", level),))
+def _sums_alone(level: Level) -> Branch:
+    """The rest of the budget for class sums, and nothing else."""
+    return Branch("sums", (_sums("more class sums", level),))
 
 
 def _sums(name: str, level: Level) -> GaussianRelease:

@@ -1,13 +1,12 @@
 """A private classifier of features from one release: the sum of the features of each class's training nodes.
 
 With little budget it is better than training: a replaced node moves the sums by sqrt(2) of the largest norm, and a
-clipped gradient by 2. What training finds beyond it is added to its scores (`linear_features`).
+clipped gradient by 2. With much budget training finds more (`linear_features`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -17,27 +16,11 @@ from torch import nn
 
 from graphveil.execution.exact import Arithmetic, linear, product
 from graphveil.execution.gradients import ClippedSums
-from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows, dense
+from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseRows
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
+from graphveil.methods.linear_features import with_products
 from graphveil.methods.training import ROWS_AT_ONCE, label_rows
-
-
-def with_products(rows: Rows) -> Rows:
-    """Few features (`defaults.NARROW_FEATURES`) and the products of their pairs, with the norm of the features.
-
-    Each row depends on itself alone. More features are returned as they are.
-    """
-    width = int(rows.shape[1])
-    if not 0 < width <= defaults.NARROW_FEATURES:
-        return rows
-    x = dense(rows) / defaults.FEATURE_NORM
-    # Column by column: each with itself and with those after it.
-    both = torch.cat([x, *(x[:, first : first + 1] * x[:, first:] for first in range(width))], dim=1)
-    # A product of two different features stands for both of their orders, so that all products have norm |x|^2.
-    first, second = torch.triu_indices(width, width, device=x.device)
-    both[:, width:] *= torch.where(first == second, 1.0, math.sqrt(2))
-    return both.mul_(defaults.FEATURE_NORM / math.sqrt(2))
 
 
 def without_signs(rows: Rows) -> Rows:
@@ -103,9 +86,9 @@ class ClassSums:
         values = (own * self.values + its * other.values) / (own + its)
         return replace(self, values=values, noise=1 / math.sqrt(own + its))
 
-    def with_less_budget(self) -> ClassSums:
+    def with_less_budget(self, seed: int) -> ClassSums:
         """What half of the squared mu would have given: as much noise again, from a public seed."""
-        more = np.random.default_rng(0).standard_normal(self.values.shape)
+        more = np.random.default_rng(seed).standard_normal(self.values.shape)
         return replace(self, values=self.values + self.noise * more, noise=self.noise * math.sqrt(2))
 
 
@@ -195,18 +178,3 @@ def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:
 
 def _squared(rows: Rows) -> Rows:
     return CsrRows(rows.matrix.power(2), rows.device) if isinstance(rows, SparseRows) else rows.square()
-
-
-class Beside(nn.Module):
-    """The sum of what several classifiers say of each row."""
-
-    def __init__(self, parts: Sequence[nn.Module]) -> None:
-        super().__init__()
-        self.parts = nn.ModuleList(parts)
-
-    def forward(self, x: Rows) -> torch.Tensor:
-        first, *others = (part(x) for part in self.parts)
-        total: torch.Tensor = first
-        for other in others:
-            total = total + other
-        return total

@@ -15,9 +15,10 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Linear
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
-from graphveil.methods.class_sums import Beside, ClassSums, SumsClassifier, class_sums
+from graphveil.methods.class_sums import ClassSums, SumsClassifier, class_sums
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
+    HALVES,
     GraphBranch,
     chosen_branch,
     count_noise,
@@ -25,12 +26,20 @@ from graphveil.methods.expectation import (
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.linear_features import LinearClassifier, Trained, train_linear
+from graphveil.methods.linear_features import (
+    LinearClassifier,
+    Trained,
+    WideNetwork,
+    added_up,
+    mu_of,
+    train_linear,
+    without_own_influence,
+)
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import log_likelihoods, shrunk_rows
 from graphveil.methods.training import ROWS_AT_ONCE, KeptRows, all_logits, train_privately
-from graphveil.privacy.mechanisms import GaussianRelease, Mechanism
+from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
 
 # What the certificate says where all links of a node are protected at once and statistics would have too much noise.
@@ -43,9 +52,9 @@ class DPDGC(DecoupledConvolution):
 
     With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
     of it. Where attributes are private, three things are paid for first: how training nodes of each class are linked, a
-    sum of the features of each class, and how many training nodes would come out right in each of the branches. The
-    rest of the budget follows from that. On undirected graphs it goes to features alone ("features"), to features and
-    neighbours ("balanced"), or to neighbours beside class sums ("graph"). Neighbours are read through
+    first linear classifier of features, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs it is a network of features alone ("features"),
+    features and neighbours ("balanced"), or neighbours beside the first features ("graph"). Neighbours are read through
     responses (training nodes respond with their label, the others with what features say about them). What they say
     about a node follows in closed form from the statistics; a linear head joins it with features. On directed graphs
     the statistics are about nodes that link to the same node, and "balanced" reads tables of them; at node level the
@@ -85,10 +94,7 @@ class DPDGC(DecoupledConvolution):
             return self._fit_by_statistics(data, ledger)
         if _features_alone(ledger.plan):
             self._learnt = (_LINKS_LOST,)
-            (sums,) = self._released_sums(data, ledger, ledger.plan.shared)
-            classifier, scores = self._scored(data, sums)
-            trained = self._linear(data, ledger, "features", scores)
-            return self._finish_alone(data, ledger, Beside([classifier, trained.model]))
+            return self._finish_alone(data, ledger, "features")
         return super()._fit_with_table(data, ledger)
 
     def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
@@ -96,85 +102,86 @@ class DPDGC(DecoupledConvolution):
         directed = plan.facts.directed
         about = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
         links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", about), plan)
-        (sums,) = self._released_sums(data, ledger, plan.shared, links)
+        sums = self._released_sums(data, ledger, auto_plan.CLASS_SUMS, links)
+        by_sums = [self._scored(data, sums.with_less_budget(seed)) for seed in range(HALVES)]
+        by_sums.append(self._scored(data, sums))
+        after_half, after_all = self._linear(data, ledger, auto_plan.FIRST_FEATURES)
+
+        @torch.no_grad()
+        def judged(part: Trained) -> torch.Tensor:
+            logits = added_up([part], data.features, data.classes)(data.features_of(train))
+            return self._without_own_influence(data, logits, [part]).cpu()
+
         if directed:
             branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
         else:
             branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        classifier, scores = self._scored(data, sums)
-        first = self._linear(data, ledger, auto_plan.FIRST_FEATURES, scores)
-        judged = (self._scored(data, sums.with_less_budget())[1], scores, self._with_linear(data, first, scores))
         known = labels[train].cpu().numpy()
-        half, whole, trained = (each[train].cpu() for each in judged)
-        right = self._right_counts(known, (half, whole, trained), branches, links.priors, first=data.target.first)
+        half, whole = judged(after_half), judged(after_all)
+        place = data.target.first
+        right = self._right_counts(known, half, whole, branches, links.priors, first=place, sums=by_sums)
         followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
         ledger.follow(followed)
         self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
-        later = plan.branch(followed).mechanisms
-        for more in self._released_sums(data, ledger, later, links):
-            classifier, scores = self._scored(data, sums.joined(more))
-        features: nn.Module = classifier
-        if any(mechanism.role == "features" for mechanism in later) or (followed == "graph" and expected.trained):
-            for mechanism in later:
-                if mechanism.role == "features":
-                    first = self._linear(data, ledger, mechanism.name, scores).joined(first)
-            features, scores = Beside([classifier, first.model]), self._with_linear(data, first, scores)
-        if not ledger.plan.with_role("release"):
-            return self._finish_alone(data, ledger, features)
+        if followed == "sums":
+            more = self._released_sums(data, ledger, "more class sums", links)
+            features = SumsClassifier(data.features, data.classes).to(self.device)
+            features.learn(sums.joined(more), data.target.weights)
+            return self._answer_alone(data, ledger, features)
+        later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
+        if followed == "features":
+            (name,) = later
+            return self._finish_alone(data, ledger, name, added_up([after_all], data.features, data.classes))
+        parts = [after_all, *(self._linear(data, ledger, name)[1] for name in later)]
         if directed:
-            return self._join_tables(data, ledger, features, scores)
+            return self._join_tables(data, ledger, parts)
         facts = ledger.plan.facts
         unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
         accuracy = min(1.0, expected.features[followed] / 100)
         branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
-        return self._join_neighbors(data, ledger, features, scores, branch)
+        return self._join_neighbors(data, ledger, parts, branch)
 
-    def _released_sums(
-        self, data: Inputs, ledger: LedgerLike, planned: Sequence[Mechanism], links: LinkStatistics | None = None
-    ) -> list[ClassSums]:
-        """The class sums among these mechanisms."""
-        counts = None if links is None else links.priors * data.target.count
-        names = [mechanism.name for mechanism in planned if mechanism.role == "class sums"]
-        released = {name: ledger.release(name, self._class_sums(data, self.arithmetic)) for name in names}
-        return [ClassSums.of(values, ledger.plan[name].noise, counts) for name, values in released.items()]
+    def _released_sums(self, data: Inputs, ledger: LedgerLike, name: str, links: LinkStatistics) -> ClassSums:
+        """Class sums, released as `name` plans it."""
+        released = ledger.release(name, self._class_sums(data, self.arithmetic))
+        return ClassSums.of(released, ledger.plan[name].noise, links.priors * data.target.count)
 
-    def _scored(self, data: Inputs, sums: ClassSums) -> tuple[SumsClassifier, torch.Tensor]:
-        """The classifier that follows from class sums, and scores of all nodes: those of training nodes without what
-        each added to its own."""
+    def _scored(self, data: Inputs, sums: ClassSums) -> torch.Tensor:
+        """The scores of training nodes that follow from class sums, less what each added to its own."""
         train = data.target.train
         classifier = SumsClassifier(data.features, data.classes).to(self.device)
         own = classifier.learn(sums, data.target.weights)
-        with torch.no_grad():
-            scores = all_logits(lambda rows: classifier(data.features_of(rows)), data.nodes, train.device)
-            scores[train] = classifier.without(data.features_of(train), own, data.target.labels[train])
-        return classifier, scores
+        return classifier.without(data.features_of(train), own, data.target.labels[train]).cpu()
 
-    def _linear(self, data: Inputs, ledger: LedgerLike, name: str, scores: torch.Tensor) -> Trained:
-        """A linear classifier that is trained beside these scores."""
-        return train_linear(data, scores, ledger, name, self.device, self.show_progress, self.arithmetic)
-
-    @torch.no_grad()
-    def _with_linear(self, data: Inputs, trained: Trained, scores: torch.Tensor) -> torch.Tensor:
-        """The scores of both, those of training nodes without a part of what each added to its own."""
+    def _without_own_influence(self, data: Inputs, logits: torch.Tensor, parts: Sequence[Trained]) -> torch.Tensor:
+        """Logits of training nodes by these trainings, less a part of what each node added to its own."""
         train = data.target.train
-        both = scores + all_logits(lambda rows: trained.model(data.features_of(rows)), data.nodes, train.device)
         lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
-        both[train] -= trained.own_influence(both[train], data.target.labels[train], lengths)
-        return both
+        return without_own_influence(logits, data.target.labels[train], lengths, parts[0].steps, mu_of(parts))
 
-    def _join_tables(self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor) -> torch.Tensor:
-        """DPDGC's tables beside features."""
-        self._fuse(data, ledger, features, torch.softmax(scores, dim=1))
+    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> tuple[Trained, Trained]:
+        return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
+
+    def _join_tables(self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained]) -> torch.Tensor:
+        """DPDGC's tables beside features that were trained in these parts."""
+        train, features = data.target.train, added_up(parts, data.features, data.classes)
+        with torch.no_grad():
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+            logits[train] = self._without_own_influence(data, logits[train], parts)
+        self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
         with torch.no_grad():
             return self._head(data.features, self._released)
 
     def _join_neighbors(
-        self, data: Inputs, ledger: LedgerLike, features: nn.Module, scores: torch.Tensor, branch: GraphBranch
+        self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained], branch: GraphBranch
     ) -> torch.Tensor:
         """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
         plan, train = ledger.plan, data.target.train
+        features = added_up(parts, data.features, data.classes)
         (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
-        known = scores.argmax(1)
+        with torch.no_grad():
+            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+        known = logits.argmax(1)
         known[train] = data.target.labels[train]
         who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
         answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
@@ -184,7 +191,11 @@ class DPDGC(DecoupledConvolution):
         Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
         head = NeighborHead(features, branch, plan).to(self.device)
         self._table, self._released, self._head = W, Z, head
-        evidence_of = KeptRows(head.evidence(scores, Z))
+        with torch.no_grad():
+            evidence = head.evidence(logits, Z)
+            own = self._without_own_influence(data, logits[train], parts)
+            evidence[train] = head.evidence(own, Z[train])
+        evidence_of = KeptRows(evidence)
         train_privately(
             head.out,
             lambda rows: head.out(evidence_of(rows)),
@@ -199,8 +210,16 @@ class DPDGC(DecoupledConvolution):
         with torch.no_grad():
             return head(data.features, Z)
 
-    def _finish_alone(self, data: Inputs, ledger: LedgerLike, features: nn.Module) -> torch.Tensor:
-        """Features alone, and a Z of no columns."""
+    def _finish_alone(
+        self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier | None = None
+    ) -> torch.Tensor:
+        """Features alone: a network that is trained as the mechanism `name` plans it, and a Z of no columns."""
+        features = WideNetwork(data.features, self.hidden, data.classes, first)
+        self._train(features, features.logits_of(data), data, ledger, name)
+        return self._answer_alone(data, ledger, features)
+
+    def _answer_alone(self, data: Inputs, ledger: LedgerLike, features: nn.Module) -> torch.Tensor:
+        """The answers of a classifier of features, and a Z of no columns."""
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
         self._head = NeighborHead(features, None, ledger.plan).to(self.device)
@@ -217,8 +236,12 @@ class DPDGC(DecoupledConvolution):
         classes = plan.facts.classes
         if not _in_closed_form(plan) and not _statistics_first(plan):
             return super()._features_of(plan, like)
-        sums = SumsClassifier(like, classes)
-        return Beside([sums, LinearClassifier(like, classes)]) if plan.with_role("features") else sums
+        if plan.with_role("release"):
+            return LinearClassifier(like, classes)
+        by_sums = plan.followed is not None and not any(
+            m.role == "features" for m in plan.branch(plan.followed).mechanisms
+        )
+        return SumsClassifier(like, classes) if by_sums else WideNetwork(like, self.hidden, classes)
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         if not _in_closed_form(plan):

@@ -20,15 +20,15 @@ from graphveil.methods import defaults
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.methods.tables import log_likelihoods, row_norms
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.mechanisms import GaussianRelease, Mechanism, Responses, Role
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism, Responses
 from graphveil.privacy.plan import Branch, Plan
 
-# Mechanisms from which features are learnt.
-_ABOUT_FEATURES: tuple[Role, ...] = ("class sums", "features")
 # Branches that do not read the graph.
 _ALONE = ("features", "sums")
 # Of a simulated table.
 _DRAWS = 400
+# How often class sums of half the budget are drawn: a power of two, so that means are exact.
+HALVES = 4
 # How often the noise of the release is drawn again, to see what it makes of a difference.
 _REPEATS = 64
 # Poisson variables up to this are found by adding up probabilities; those that differ by less are not told apart.
@@ -165,21 +165,24 @@ def _poisson(numbers: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 def right_counts(
     labels: np.ndarray,
-    judged: Sequence[torch.Tensor],
+    half: torch.Tensor,
+    whole: torch.Tensor,
     branches: Mapping[str, GraphBranch],
     priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
     first: int = 0,
+    sums: Sequence[torch.Tensor] = (),
 ) -> torch.Tensor:
     """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
 
     Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
 
-    Features alone, in each way of `judged`: with half of what class sums cost, with the whole of it, and with the first
-    training beside them. Then the balanced branch with that training and the branch of the graph without it. Last,
-    features alone and the balanced branch where all classes count alike (`_counting_alike`). The simulation's
-    randomness is public. It belongs to a node's place among all training nodes, of which these are from `first` on: the
-    sums of several processes add up to that of one.
+    Features alone after `half` of their first training and after the `whole` of it; then the balanced branch and the
+    branch of the graph with the whole; features alone and the balanced branch with the whole where all classes count
+    alike (`_counting_alike`). Last, by the scores in `sums`, class sums with half of what they cost (the mean over
+    several draws of the noise that is added to them) and with the whole of it. The simulation's randomness is public.
+    It belongs to a node's place among all training nodes, of which these are from `first` on: the sums of several
+    processes add up to that of one.
     """
     truth = torch.from_numpy(labels)
 
@@ -192,20 +195,22 @@ def right_counts(
         return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
 
     alike = _counting_alike(truth, priors)
-    _, whole, trained = judged
-    votes = [right(scores) for scores in judged]
-    last = [alike(defaults.FIRST_WEIGHTS[0] * trained.double())]
+    votes = [right(half), right(whole)]
+    last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
     for number, (name, branch) in enumerate(branches.items()):
         stream = np.random.PCG64(number)
         stream.advance(first * draws_of_a_node(len(branch.expected)))
         rng = np.random.Generator(stream)
         blocks = [labels[low : low + _ROWS_AT_ONCE] for low in range(0, max(1, len(labels)), _ROWS_AT_ONCE)]
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
-        both = joined(trained if name == "balanced" else whole, counts, branch)
+        both = joined(whole, counts, branch)
         if name == "balanced":
             last.append(alike(both))
         votes.append(right(both))
     # Multiples of 2^-20 up to 1: exact in float64.
+    if sums:
+        *halves, all_of_it = sums
+        last += [torch.stack([right(scores) for scores in halves]).mean(0), right(all_of_it)]
     return torch.stack([*votes, *last]).sum(1)
 
 
@@ -228,14 +233,12 @@ def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.
 class Expected:
     """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
 
-    `alike` has balanced accuracies (all classes count alike) of features alone and of the balanced branch. `trained`
-    says whether the first training added something to class sums.
+    `alike` has balanced accuracies (all classes count alike) of first features alone and of the balanced branch.
     """
 
     joined: Mapping[str, float]
     features: Mapping[str, float]
     alike: tuple[float, float]
-    trained: bool = False
 
 
 def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
@@ -249,53 +252,50 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     """
     shares = released.double() / plan.facts.train_nodes
     expected = _expected(shares, links, plan)
-    alone = "sums" if expected.joined["sums"] > expected.joined["features"] else "features"
     with_graph = max((name for name in expected.joined if name not in _ALONE), key=expected.joined.__getitem__)
+    ahead_of_training = expected.joined["sums"] - expected.joined["features"]
+    alone = "sums" if ahead_of_training > defaults.SUMS_AHEAD_POINTS else "features"
 
     def ahead(of: Expected) -> tuple[float, float]:
-        return of.joined[with_graph] - max(of.joined[name] for name in _ALONE), of.alike[1] - of.alike[0]
+        return of.joined[with_graph] - of.joined[alone], of.alike[1] - of.alike[0]
 
     noise = torch.from_numpy(np.random.default_rng(0).standard_normal((_REPEATS, len(shares))))
     again = shares + noise * (plan["expectation"].noise / plan.facts.train_nodes)
     doubts = np.std([ahead(_expected(each, links, plan)) for each in again], axis=0)
     (points, doubt), (alike, alike_doubt) = zip(ahead(expected), defaults.DOUBT * doubts, strict=True)
-    if abs(points) > defaults.CLOSE_POINTS:
+    if abs(points) > defaults.WORTH_IT_POINTS:
         return with_graph if points > defaults.WORTH_IT_POINTS + doubt else alone, expected
     return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else alone, expected
 
 
 def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
-    """Accuracies of all branches, from the shares of right answers.
+    """Accuracies of all branches, from the shares of right answers with first features.
 
-    Those of class sums at more budget follow a curve that saturates (`accuracy_at`), and training adds what it was seen
-    to add to class sums of the same budget. In branches that read the graph neighbours add as much as they did at
-    first, in proportion to what features leave wrong.
+    Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
+    add as much as they did at first, in proportion to what features leave wrong.
     """
-    half, alone, trained, balanced, *graph, alike_alone, alike_balanced = shares.tolist()
+    half, alone, balanced, *graph, alike_alone, alike_balanced, sums_half, sums = shares.tolist()
     chance = float(links.priors.max())
-    sums = sum(_squared_mu(m) for m in plan.shared if m.role == "class sums")
-    training = sum(_squared_mu(m) for m in plan.shared if m.role == "features")
+    first = sum(_squared_mu(m) for m in plan.shared if m.role == "features")
 
-    gain = 100 * (trained - accuracy_at(half, alone, (sums + training) / sums, chance))
+    def budget(branch: str) -> float:
+        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
+        return (first + later) / first
 
-    def reached(branch: str) -> float:
-        later = [m for m in plan.branch(branch).mechanisms if m.role in _ABOUT_FEATURES]
-        trains = any(m.role == "features" for m in later)
-        budget = sums + sum(map(_squared_mu, later)) + (training if trains else 0.0)
-        return 100 * accuracy_at(half, alone, budget / sums, chance) + (gain if trains else 0.0)
-
-    features = {branch.name: reached(branch.name) for branch in plan.branches}
-    left = min(1.0, max(0.0, 100 - features["balanced"]) / max(100 - 100 * trained, 1e-9))
+    first_sums, more_sums = (_squared_mu(plan[name]) for name in ("class sums", "more class sums"))
+    by_sums = 100 * accuracy_at(sums_half, sums, (first_sums + more_sums) / first_sums, chance)
+    names = [branch.name for branch in plan.branches if branch.name != "sums"]
+    features = {name: 100 * accuracy_at(half, alone, budget(name), chance) for name in names}
+    left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
     joined = {
         "features": max(100 * chance, features["features"]),
-        "sums": max(100 * chance, features["sums"]),
-        "balanced": features["balanced"] + 100 * (balanced - trained) * left,
+        "sums": by_sums,
+        "balanced": features["balanced"] + 100 * (balanced - alone) * min(1.0, left),
     }
     if graph:  # undirected graphs have this branch
-        still_wrong = min(1.0, max(0.0, 1 - graph[0]) / max(1 - alone, 1e-9))
-        joined["graph"] = 100 * (graph[0] + max(0.0, trained - alone) * still_wrong)
+        joined["graph"] = 100 * graph[0]
     rarest = float(links.priors.min()) * len(links.priors)
-    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest), trained > alone)
+    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:
@@ -307,7 +307,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
         by_doubt = best - alone > defaults.WORTH_IT_POINTS
         doubt = ", a difference that noise may have made" if by_doubt else ""
-        if abs(best - alone) <= defaults.CLOSE_POINTS:
+        if abs(best - alone) <= defaults.WORTH_IT_POINTS:
             without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
             return (
                 "The graph was not used, because it was not expected to help clearly: about "
@@ -318,7 +318,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph{doubt}."
         )
-    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.CLOSE_POINTS:
+    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.WORTH_IT_POINTS:
         right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
         return f"The graph was used: {right}"
     without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)

@@ -109,22 +109,28 @@ def log_end(plan: Plan, epsilon: float) -> None:
 
 
 class RunningMean:
-    """The mean of a model's weights over the steps at which it was asked to add them."""
+    """The mean of a model's weights as they are after these steps of its training."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, steps: range) -> None:
+        self._steps = steps
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._means = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._count = 0
 
     @torch.no_grad()
-    def add(self) -> None:
+    def after(self, step: int) -> None:
+        """Note the weights after this step, where it is one of these."""
+        if step not in self._steps:
+            return
         self._count += 1
         for mean, parameter in zip(self._means, self._parameters, strict=True):
             mean += (parameter - mean) / self._count
 
     @torch.no_grad()
-    def take(self) -> None:
-        for mean, parameter in zip(self._means, self._parameters, strict=True):
+    def give(self, model: nn.Module) -> None:
+        """Set the weights of this model, which is like the one that was trained."""
+        trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+        for mean, parameter in zip(self._means, trained, strict=True):
             parameter.copy_(mean)
 
     def tensors(self) -> dict[str, torch.Tensor]:

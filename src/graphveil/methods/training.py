@@ -212,19 +212,23 @@ def train_privately(
     show: bool | None,
     after_step: Callable[[], None] | None = None,
     average: bool = False,
+    halfway: nn.Module | None = None,
     arithmetic: Arithmetic = EXACT,
 ) -> None:
     """Clipped training as `name` plans it: its steps, its sampling, its noise.
 
-    The last iterate, or with `average` the mean of the second half of them, which averages noise away. Formal
-    guarantee: the weights after every step are post-processing of what the ledger returned, and so is their mean.
+    The last iterate, or with `average` the mean of the second half of them, which averages noise away. `halfway` is a
+    model that gets the weights after half of the steps. Formal guarantee: the weights after every step are
+    post-processing of what the ledger returned, and so is their mean.
     """
     planned = ledger.training(name)
+    half = halfway_of(planned.steps)
     # Sums of gradients, and an eps to match, as in free training.
     expected = planned.sampling_rate * target.count
     optimizer = torch.optim.Adam(model.parameters(), lr=learning_rate, eps=1e-8 * expected, fused=True)
     model.eval()  # dropout would only add noise to noise
-    mean = RunningMean(model) if average else None
+    kept = RunningMean(model, range(planned.steps // 2, planned.steps) if average else range(half - 1, half))
+    mean = kept if average or halfway is not None else None
     small = planned.sampling_rate < 1 and sum(p.numel() for p in model.parameters()) < _WORTH_THREADS
     blocks = target.blocks(ROWS_AT_ONCE)
     clipped = ClippedSums(model, planned.clip, target.count, arithmetic)
@@ -246,10 +250,15 @@ def train_privately(
     with _one_thread() if small else nullcontext():
         for step in ledger.stages.steps(planned.steps, name, TrainingState(model, optimizer, mean), show):
             take_step()
-            if mean is not None and step >= planned.steps // 2:
-                mean.add()
+            if mean is not None:
+                mean.after(step)
     if mean is not None:
-        mean.take()
+        mean.give(model if halfway is None else halfway)
+
+
+def halfway_of(steps: int) -> int:
+    """How many steps are half of these: at least one."""
+    return max(1, steps // 2)
 
 
 @torch.no_grad()
