@@ -72,7 +72,7 @@ WORTH_IT_POINTS, DOUBT, ALIKE_POINTS = 0.5, 1.5, 1.0
 SUMS_AHEAD_POINTS = 1.0
 # By how much right answers above chance are taken to grow at most where the squared mu of features is doubled. 2 would
 # be growth without an end.
-MOST_GROWTH = 1.8
+MOST_GROWTH = 1.6
 # How much the neighbours of one node resemble each other (the concentration of a Dirichlet distribution): with it,
 # simulated accuracies come within a few points of measured ones on the same graphs.
 CONCENTRATION = 20.0
