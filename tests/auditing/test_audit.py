@@ -32,6 +32,7 @@ def test_auto_is_audited_in_all_branches():
     first = "statistics + class sums + first features + expectation + "
     assert together == [
         first + "more features",
+        first + "more class sums",
         first + "balanced features + balanced responses + balanced release + balanced head",
         first + "graph responses + graph release + graph head",
     ]

@@ -47,10 +47,10 @@ def test_the_transcript_tells_the_graphs_apart_where_noise_is_small():
 
 def test_one_run_with_planted_canaries():
     level = gv.KNeighbor(1)
-    clear = one_run_scores(maker("dpdgc", level, epsilon=500.0), GRAPH, level, seed=1)
+    clear = one_run_scores(maker("dpdgc", level, epsilon=500.0, table="labels"), GRAPH, level, seed=1)
     assert len(clear) == 150
     assert clear.auc > 0.95
-    hidden = one_run_scores(maker("dpdgc", level, epsilon=0.1), GRAPH, level, seed=1)
+    hidden = one_run_scores(maker("dpdgc", level, epsilon=0.1, table="labels"), GRAPH, level, seed=1)
     assert hidden.auc < 0.7
 
 

@@ -344,7 +344,7 @@ def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     of them do: links say nothing, and features are sure of the wrong class or of the right one."""
     classes = plan.facts.classes
     nothing = GraphBranch(np.zeros((classes, classes)), 1.0, 1.0)
-    branches = {branch.name: nothing for branch in plan.branches if branch.name != "features"}
+    branches = {branch.name: nothing for branch in plan.branches if branch.name not in ("features", "sums")}
     sure, alike = 100 * torch.eye(classes)[:1], np.full(classes, 1 / classes)
     before, after = (right_counts(np.array([label]), sure, sure, branches, alike, sums=[sure] * 2) for label in (1, 0))
     return before, after

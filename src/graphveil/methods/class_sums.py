@@ -93,7 +93,8 @@ class ClassSums:
 
 
 class SumsClassifier(nn.Module):
-    """Scores of classes that are linear in `without_signs`, and no longer than `defaults.LONGEST_SCORES`.
+    """Scores of classes that are linear in `without_signs`, shortened to `defaults.LONGEST_SCORES` row by row, plus the
+    logarithms of the shares of classes.
 
     With p the mean of a column over all nodes, m its mean over a class, and v its variance, the weight is that of a
     linear discriminant, (m - p) / v, times the part of m - p that is not noise. For counts and words v is about p / L,

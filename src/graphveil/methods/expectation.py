@@ -253,8 +253,7 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     shares = released.double() / plan.facts.train_nodes
     expected = _expected(shares, links, plan)
     with_graph = max((name for name in expected.joined if name not in _ALONE), key=expected.joined.__getitem__)
-    ahead_of_training = expected.joined["sums"] - expected.joined["features"]
-    alone = "sums" if ahead_of_training > defaults.SUMS_AHEAD_POINTS else "features"
+    alone = _without_graph(expected)
 
     def ahead(of: Expected) -> tuple[float, float]:
         return of.joined[with_graph] - of.joined[alone], of.alike[1] - of.alike[0]
@@ -268,8 +267,14 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else alone, expected
 
 
+def _without_graph(expected: Expected) -> str:
+    """The branch that is followed if the graph is not read."""
+    ahead_of_training = expected.joined["sums"] - expected.joined["features"]
+    return "sums" if ahead_of_training > defaults.SUMS_AHEAD_POINTS else "features"
+
+
 def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
-    """Accuracies of all branches, from the shares of right answers with first features.
+    """Accuracies of all branches, from the shares of right answers.
 
     Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
     add as much as they did at first, in proportion to what features leave wrong.
@@ -301,7 +306,7 @@ def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expect
 def expectation_in_words(followed: str, expected: Expected) -> str:
     """Why this branch is followed, for the certificate."""
     shown = {name: min(100.0, max(0.0, value)) for name, value in expected.joined.items()}
-    alone = max(shown[name] for name in _ALONE)
+    alone = shown[_without_graph(expected)]
     best = max(value for name, value in shown.items() if name not in _ALONE)
     if followed in _ALONE:
         # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
@@ -318,7 +323,7 @@ def expectation_in_words(followed: str, expected: Expected) -> str:
             f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
             f"features alone, about {best:.0f} % with the graph{doubt}."
         )
-    if expected.joined[followed] - max(expected.joined[name] for name in _ALONE) > defaults.WORTH_IT_POINTS:
+    if expected.joined[followed] - expected.joined[_without_graph(expected)] > defaults.WORTH_IT_POINTS:
         right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
         return f"The graph was used: {right}"
     without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
