@@ -8,7 +8,7 @@ STAMP  := $(VENV)/.installed
 install: $(STAMP)
 
 # torch first: the pinned CPU build then satisfies every other package's range.
-$(STAMP): pyproject.toml setup.py $(wildcard src/graphveil/*/*.c) constraints.txt
+$(STAMP): pyproject.toml setup.py $(wildcard src/graphveil/*/*.c src/graphveil/*/*/*.c) constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip setuptools
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt torch
@@ -55,4 +55,4 @@ package: install
 	$(BIN)/python tools/package.py $(foreach python,$(PYTHONS),--python $(python))
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info src/graphveil/*/*.so
+	rm -rf $(VENV) build dist *.egg-info src/graphveil/*/*.so src/graphveil/*/*/*.so

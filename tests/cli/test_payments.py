@@ -31,7 +31,8 @@ def test_one_command_answers_the_questions(run, tmp_path, monkeypatch):
     assert result["epsilon"] <= 4
     assert result["test_average_precision"] > 0.6
     first_screen = text_of((folder / "run" / "report.html").read_text()).split("By class")[0]
-    assert re.search(r"\d+ of \d+ nodes of class yes are found: \d+ nodes are flagged, precision [01]\.\d+", first_screen)
+    said = r"\d+ of \d+ nodes of class yes are found: \d+ nodes are flagged, precision [01]\.\d+"
+    assert re.search(said, first_screen)
     flagged, found = map(int, re.search(r"The (\d+) most probable hold (\d+) of them", first_screen).groups())
     assert found > flagged / 2
     assert "the majority class, no, alone has 9" in first_screen
