@@ -346,7 +346,7 @@ def expectation_sums(plan: Plan) -> tuple[torch.Tensor, torch.Tensor]:
     nothing = GraphBranch(np.zeros((classes, classes)), 1.0, 1.0)
     branches = {branch.name: nothing for branch in plan.branches if branch.name not in ("features", "sums")}
     sure, alike = 100 * torch.eye(classes)[:1], np.full(classes, 1 / classes)
-    before, after = (right_counts(np.array([label]), sure, sure, branches, alike, sums=[sure] * 2) for label in (1, 0))
+    before, after = (right_counts(np.array([label]), [sure] * 2, [sure] * 2, branches, alike) for label in (1, 0))
     return before, after
 
 

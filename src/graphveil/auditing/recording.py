@@ -19,9 +19,9 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.ledger import Stages, planned_training
 from graphveil.graph import Graph
+from graphveil.methods.auto_plan import counted
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedModel
-from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease, Responses
@@ -216,19 +216,12 @@ class _OnBranch(DelegatingLedger):
 
     def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
         got = super().release(name, value)
-        if self.plan[name].role == "statistics":
-            self._chance = float(LinkStatistics.of(got, self.plan).priors.max())
         if name != self.plan.shared[-1].name:
             return got
-        # The order of `expectation.right_counts`: features alone (after half of their training and after all),
-        # balanced, and the graph; the last is class sums, which are worth it while they grow.
-        growing = self._chance + 0.3 * (1 - self._chance)
         much = 1e6  # far beyond what noise could make
-        values = {"features": {0: much, 1: much}, "sums": {-1: growing}, "balanced": {2: much}, "graph": {3: much}}
-        sums = torch.zeros_like(got)
-        for place, share in values[self._branch].items():
-            sums[place] = share * self.plan.facts.train_nodes
-        return sums
+        high = {"features": ("half", "whole"), "sums": ("half of sums", "sums")}.get(self._branch, (self._branch,))
+        ways = counted([branch.name for branch in self.plan.branches if branch.name not in ("features", "sums")])
+        return torch.tensor([much * (way in high) for way in ways], dtype=got.dtype)
 
 
 def recorded_fit(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from graphveil.methods import defaults, dpdgc_plan
@@ -12,11 +13,20 @@ from graphveil.privacy.levels import KNeighbor, Level, Node, is_zero_out, protec
 from graphveil.privacy.mechanisms import ByKind, ClippedTraining, GaussianRelease, Mechanism
 from graphveil.privacy.plan import Branch
 
-# Counts of training nodes that come out right, one for each expectation of `expectation.right_counts`.
-EXPECTATIONS = 8
-# What is learnt of features before a branch is chosen.
+# What is learnt of features before a branch is chosen: class sums, and a first training, by which the default sees what
+# training is worth.
 CLASS_SUMS = "class sums"
 FIRST_FEATURES = "first features"
+
+
+def counted(branches: Sequence[str]) -> tuple[str, ...]:
+    """What `expectation.right_counts` counts, in order, where these branches read the graph.
+
+    After half of the first training of features and after all of it; class sums with half of what they cost and with
+    all of it; each branch. Last, class sums and the branch "balanced", where all classes count alike.
+    """
+    alike = ("sums alike", "balanced alike") if branches else ()
+    return ("half", "whole", "half of sums", "sums", *branches, *alike)
 
 
 def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -28,12 +38,12 @@ def spend(level: Level, facts: PublicFacts, settings: Settings, epsilon: float |
     settings = replace(settings, table="auto")
     if not protects_attributes(level) or settings.batch_size is not None:
         return dpdgc_plan.spend(level, facts, settings, epsilon)
-    if facts.directed and isinstance(level, Node):
-        return Spending((own_training("features", "features", level, facts, settings),), {"features": 1.0})
     assert isinstance(level, KNeighbor | Node)
-    if facts.directed and isinstance(level, KNeighbor):
-        return _directed(level, facts, settings, epsilon)
-    return _statistics_first(level, facts, settings, epsilon)
+    if not facts.directed:
+        return _statistics_first(level, facts, settings, epsilon)
+    if isinstance(level, Node):
+        return _features_first(level, facts, settings)
+    return _directed(level, facts, settings, epsilon)
 
 
 def spend_dpdgc(level: Level, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -50,11 +60,9 @@ def _statistics_first(
     proof = "docs/theory.md section 5.5 (how training nodes are linked)"
     balanced = _graph_branch("balanced", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
     graph = _graph_branch("graph", defaults.GRAPH_RESPONSES, level, facts, settings, epsilon)
-    more = own_training("more features", "features", level, facts, settings)
-    beside = _linear("balanced features", level, facts, settings)
     shares = {
-        **_first_shares(defaults.STATISTICS_SHARE, facts),
-        "balanced features": defaults.BALANCED_FEATURES,
+        **_alone_shares(defaults.STATISTICS_SHARE, facts),
+        "balanced sums": defaults.BALANCED_SUMS,
         "balanced release": defaults.BALANCED_RELEASE,
         "balanced head": defaults.HEAD_SHARE,
         "graph release": defaults.GRAPH_RELEASE,
@@ -63,16 +71,20 @@ def _statistics_first(
     if balanced[1].sensitivity.worst == 0:
         del shares["balanced release"], shares["graph release"]
     return Spending(
-        _first(moved, proof, EXPECTATIONS, level, facts, settings),
+        (_statistics(moved, proof), *_first(("balanced", "graph"), level, facts, settings)),
         shares,
         (
-            Branch("features", (more,)),
-            _sums_alone(level),
-            Branch("balanced", (beside, *balanced)),
+            *_alone(level, facts, settings),
+            Branch("balanced", (_sums("balanced sums", level), *balanced)),
             Branch("graph", graph),
         ),
         degree_bound=level.max_degree if isinstance(level, Node) else None,
     )
+
+
+def _features_first(level: Level, facts: PublicFacts, settings: Settings) -> Spending:
+    """Where the graph is not read: class sums, or training."""
+    return Spending(_first((), level, facts, settings), _alone_shares(0, facts), _alone(level, facts, settings))
 
 
 def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon: float | None) -> Spending:
@@ -86,48 +98,56 @@ def _directed(level: KNeighbor, facts: PublicFacts, settings: Settings, epsilon:
     proof = "docs/theory.md section 5.7 (how training nodes are linked with the same nodes)"
     with_tables = dpdgc_plan.spend(level, facts, settings, epsilon)
     _, *tables = with_tables.shared
-    more = own_training("more features", "features", level, facts, settings)
-    beside = _linear("balanced features", level, facts, settings)
-    shares = {**_first_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
+    shares = {**_alone_shares(defaults.CO_LINKS_SHARE, facts), **defaults.DIRECTED_SHARES}
     return replace(
         with_tables,
-        shared=_first(moved, proof, EXPECTATIONS - 1, level, facts, settings),
+        shared=(_statistics(moved, proof), *_first(("balanced",), level, facts, settings)),
         shares={name: share for name, share in shares.items() if name != "release" or name in with_tables.shares},
-        branches=(Branch("features", (more,)), _sums_alone(level), Branch("balanced", (beside, *tables))),
+        branches=(*_alone(level, facts, settings), Branch("balanced", (_sums("balanced sums", level), *tables))),
     )
 
 
-def _first(
-    moved: ByKind, proof: str, expectations: int, level: Level, facts: PublicFacts, settings: Settings
-) -> tuple[Mechanism, ...]:
-    """What is paid for before a branch is chosen: statistics that move so far, features, counts of what comes out
-    right."""
-    statistics = GaussianRelease("statistics", moved, 1.0, proof, role="statistics", own_rows=True)
+def _statistics(moved: ByKind, proof: str) -> GaussianRelease:
+    """How training nodes are linked."""
+    return GaussianRelease("statistics", moved, 1.0, proof, role="statistics", own_rows=True)
+
+
+def _first(branches: Sequence[str], level: Level, facts: PublicFacts, settings: Settings) -> tuple[Mechanism, ...]:
+    """What is paid for before a branch is chosen, beside statistics: features, and counts of what comes out right."""
+    steps = min(defaults.LINEAR_STEPS, settings.steps or defaults.LINEAR_STEPS)
+    features = replace(own_training(FIRST_FEATURES, "features", level, facts, settings), steps=steps)
     expectation = GaussianRelease(
         "expectation",
-        ByKind(sensitivity.own_row_counts(expectations), 0),
+        ByKind(sensitivity.own_row_counts(len(counted(branches))), 0),
         1.0,
         "docs/theory.md section 5.6 (sums over own rows)",
         role="expectation",
         own_rows=True,
     )
-    return statistics, _sums(CLASS_SUMS, level), _linear(FIRST_FEATURES, level, facts, settings), expectation
+    return _sums(CLASS_SUMS, level), features, expectation
 
 
-def _first_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
-    """Their shares, and that of more features, which get the rest."""
+def _alone(level: Level, facts: PublicFacts, settings: Settings) -> tuple[Branch, Branch]:
+    """The branches that do not read the graph: training beside class sums, or more class sums and a head."""
+    training = own_training("more features", "features", level, facts, settings)
+    return (
+        Branch("features", (training,)),
+        Branch("sums", (_sums("more class sums", level), _head("sums head", level, facts, settings))),
+    )
+
+
+def _alone_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
+    """The shares of statistics and `_first`; those of `_alone`, which get the rest."""
     shares = {
         "statistics": statistics,
         CLASS_SUMS: defaults.CLASS_SUMS_SHARE,
         FIRST_FEATURES: defaults.FIRST_FEATURES_SHARE,
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
-    return {**shares, "more features": 1 - sum(shares.values())}
-
-
-def _sums_alone(level: Level) -> Branch:
-    """The rest of the budget for class sums, and nothing else."""
-    return Branch("sums", (_sums("more class sums", level),))
+    rest = 1 - sum(shares.values())
+    later = {"more features": rest, "more class sums": rest - defaults.SUMS_HEAD_SHARE}
+    later["sums head"] = defaults.SUMS_HEAD_SHARE
+    return {name: share for name, share in {**shares, **later}.items() if share}
 
 
 def _sums(name: str, level: Level) -> GaussianRelease:
@@ -151,12 +171,10 @@ def _graph_branch(
     rows = sensitivity.product_rows(level, settings.row_norm, facts.rows)
     proof = "docs/theory.md section 2; paper, theorems 5.3 and 5.4"
     release = replace(released_product("labels", rows, level, settings, proof), name=f"{name} release")
+    return responses, release, _head(f"{name} head", level, facts, settings)
+
+
+def _head(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
+    """A training of the head, which has few parameters."""
     steps = min(defaults.JOIN_STEPS, settings.steps or defaults.JOIN_STEPS)
-    head = replace(own_training(f"{name} head", "head", level, facts, settings), steps=steps)
-    return responses, release, head
-
-
-def _linear(name: str, level: Level, facts: PublicFacts, settings: Settings) -> ClippedTraining:
-    """A training of the linear classifier of features."""
-    steps = min(defaults.LINEAR_STEPS, settings.steps or defaults.LINEAR_STEPS)
-    return replace(own_training(name, "features", level, facts, settings), steps=steps)
+    return replace(own_training(name, "head", level, facts, settings), steps=steps)

@@ -20,6 +20,7 @@ from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear, SparseR
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import with_products
+from graphveil.methods.networks import Perceptron
 from graphveil.methods.training import ROWS_AT_ONCE, label_rows
 
 
@@ -79,6 +80,11 @@ class ClassSums:
         values = released.double().cpu().numpy()
         counts = values[:, -1] if counts is None else counts
         return cls(values[:, :-1] / defaults.FEATURE_NORM, noise / defaults.FEATURE_NORM, np.maximum(counts, 1.0))
+
+    @property
+    def priors(self) -> np.ndarray:
+        """The shares of the classes."""
+        return self.counts / self.counts.sum()
 
     def joined(self, other: ClassSums) -> ClassSums:
         """The mean of both with the least noise."""
@@ -171,6 +177,25 @@ class SumsClassifier(nn.Module):
         scores = scores - scores.mean(1, keepdim=True)
         shorter = (defaults.LONGEST_SCORES / scores.norm(dim=1, keepdim=True).clamp_min(1e-12)).clamp_max(1.0)
         return (scores * shorter).nan_to_num(0.0) + self.bias
+
+
+class NetworkBesideSums(nn.Module):
+    """A network of two hidden layers that is trained beside the scores of class sums, which stay as they are.
+
+    Args:
+        sums: The classifier that follows from class sums.
+        like: Features, of which the width and the form are read.
+        hidden: The width of the hidden layers.
+        classes: How many classes there are.
+    """
+
+    def __init__(self, sums: SumsClassifier, like: Rows, hidden: int, classes: int) -> None:
+        super().__init__()
+        self.sums, self.network = sums, Perceptron(like, [hidden, hidden, classes])
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        logits: torch.Tensor = self.network(x) + defaults.SUMS_BESIDE_NETWORK * self.sums(x)
+        return logits
 
 
 def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:

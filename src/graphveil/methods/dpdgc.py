@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +14,7 @@ from graphveil.execution import LedgerLike
 from graphveil.execution.exact import Linear
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
-from graphveil.methods.class_sums import ClassSums, SumsClassifier, class_sums
+from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, class_sums
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
     HALVES,
@@ -26,15 +25,7 @@ from graphveil.methods.expectation import (
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.linear_features import (
-    LinearClassifier,
-    Trained,
-    WideNetwork,
-    added_up,
-    mu_of,
-    train_linear,
-    without_own_influence,
-)
+from graphveil.methods.linear_features import train_linear, without_noise, without_own_influence
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import log_likelihoods, shrunk_rows
@@ -91,112 +82,122 @@ class DPDGC(DecoupledConvolution):
         return super().degree_bound(plan) if reads else None
 
     def _fit_with_table(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        if _statistics_first(ledger.plan):
-            return self._fit_by_statistics(data, ledger)
-        if _features_alone(ledger.plan):
-            self._learnt = (_LINKS_LOST,)
-            return self._finish_alone(data, ledger, "features")
-        return super()._fit_with_table(data, ledger)
-
-    def _fit_by_statistics(self, data: Inputs, ledger: LedgerLike) -> torch.Tensor:
-        plan, train, labels = ledger.plan, data.target.train, data.target.labels
-        directed = plan.facts.directed
-        about = (self._co_link_sums if directed else self._link_sums)(data, plan.level)
-        links = (CoLinkStatistics if directed else LinkStatistics).of(ledger.release("statistics", about), plan)
+        if not _statistics_first(ledger.plan):
+            return super()._fit_with_table(data, ledger)
+        plan, train = ledger.plan, data.target.train
+        links = self._released_statistics(data, ledger)
         sums = self._released_sums(data, ledger, auto_plan.CLASS_SUMS, links)
-        by_sums = [self._scored(data, sums.with_less_budget(seed)) for seed in range(HALVES)]
-        by_sums.append(self._scored(data, sums))
-        after_half, after_all = self._linear(data, ledger, auto_plan.FIRST_FEATURES)
-
-        @torch.no_grad()
-        def judged(part: Trained) -> torch.Tensor:
-            logits = added_up([part], data.features, data.classes)(data.features_of(train))
-            return self._without_own_influence(data, logits, [part]).cpu()
-
-        if directed:
-            branches = {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
-        else:
-            branches = {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
-        known = labels[train].cpu().numpy()
-        half, whole = judged(after_half), judged(after_all)
-        place = data.target.first
-        right = self._right_counts(known, half, whole, branches, links.priors, first=place, sums=by_sums)
-        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), links, plan)
+        trained = self._first_training(data, ledger)
+        by_sums = [self._judged(data, sums.with_less_budget(seed)) for seed in range(HALVES)]
+        by_sums.append(self._judged(data, sums))
+        branches = _graph_branches(plan, links)
+        known, place = data.target.labels[train].cpu().numpy(), data.target.first
+        right = self._right_counts(known, trained, by_sums, branches, sums.priors, first=place)
+        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), sums.priors, plan)
         ledger.follow(followed)
-        self._learnt = (*links.sentences(plan), expectation_in_words(followed, expected))
-        if followed == "sums":
-            more = self._released_sums(data, ledger, "more class sums", links)
-            features = SumsClassifier(data.features, data.classes).to(self.device)
-            features.learn(sums.joined(more), data.target.weights)
-            return self._answer_alone(data, ledger, features)
-        later = [m.name for m in ledger.plan.branch(followed).mechanisms if m.role == "features"]
+        about_links = (_LINKS_LOST,) if links is None else links.sentences(plan)
+        self._learnt = (*about_links, expectation_in_words(followed, expected))
+        for name in (m.name for m in plan.branch(followed).mechanisms if m.role == "class sums"):
+            sums = sums.joined(self._released_sums(data, ledger, name, links))
+        features = SumsClassifier(data.features, data.classes).to(self.device)
+        own = features.learn(sums, data.target.weights)
         if followed == "features":
-            (name,) = later
-            return self._finish_alone(data, ledger, name, added_up([after_all], data.features, data.classes))
-        parts = [after_all, *(self._linear(data, ledger, name)[1] for name in later)]
-        if directed:
-            return self._join_tables(data, ledger, parts)
-        facts = ledger.plan.facts
-        unlabelled = facts.nodes / facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
+            return self._train_beside(data, ledger, features, own)
+        if followed not in branches:
+            return self._join(data, ledger, features, own, None)
+        if plan.facts.directed:
+            return self._join_tables(data, ledger, features, own)
+        unlabelled = plan.facts.nodes / plan.facts.train_nodes - 1 if _everybody_responds(ledger.plan) else 0.0
         accuracy = min(1.0, expected.features[followed] / 100)
-        branch = GraphBranch.of(ledger.plan.branch(followed), links, unlabelled, accuracy)
-        return self._join_neighbors(data, ledger, parts, branch)
+        assert links is not None
+        branch = GraphBranch.of(plan.branch(followed), links, unlabelled, accuracy)
+        return self._join(data, ledger, features, own, branch)
 
-    def _released_sums(self, data: Inputs, ledger: LedgerLike, name: str, links: LinkStatistics) -> ClassSums:
-        """Class sums, released as `name` plans it."""
+    def _released_statistics(self, data: Inputs, ledger: LedgerLike) -> LinkStatistics | None:
+        """How nodes are linked; None where the graph is not read."""
+        plan = ledger.plan
+        if not any(m.role == "statistics" for m in plan.shared):
+            return None
+        about, kind = (
+            (self._co_link_sums, CoLinkStatistics) if plan.facts.directed else (self._link_sums, LinkStatistics)
+        )
+        return kind.of(ledger.release("statistics", about(data, plan.level)), plan)
+
+    def _released_sums(self, data: Inputs, ledger: LedgerLike, name: str, links: LinkStatistics | None) -> ClassSums:
+        """Class sums, released as `name` plans it. Statistics know the numbers of classes better."""
         released = ledger.release(name, self._class_sums(data, self.arithmetic))
-        return ClassSums.of(released, ledger.plan[name].noise, links.priors * data.target.count)
+        counts = None if links is None else links.priors * data.target.count
+        return ClassSums.of(released, ledger.plan[name].noise, counts)
 
-    def _scored(self, data: Inputs, sums: ClassSums) -> torch.Tensor:
-        """The scores of training nodes that follow from class sums, less what each added to its own."""
+    def _first_training(self, data: Inputs, ledger: LedgerLike) -> list[torch.Tensor]:
+        """Logits of training nodes after half of a first training of features and after all of it, less a part of what
+        each node added to its own."""
         train = data.target.train
-        classifier = SumsClassifier(data.features, data.classes).to(self.device)
-        own = classifier.learn(sums, data.target.weights)
-        return classifier.without(data.features_of(train), own, data.target.labels[train]).cpu()
-
-    def _without_own_influence(self, data: Inputs, logits: torch.Tensor, parts: Sequence[Trained]) -> torch.Tensor:
-        """Logits of training nodes by these trainings, less a part of what each node added to its own."""
-        train = data.target.train
+        parts = train_linear(data, ledger, auto_plan.FIRST_FEATURES, self.device, self.show_progress, self.arithmetic)
         lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
-        return without_own_influence(logits, data.target.labels[train], lengths, parts[0].steps, mu_of(parts))
+        judged = []
+        for part in parts:
+            with torch.no_grad():
+                logits = without_noise(part, data.features, data.classes)(data.features_of(train))
+            judged.append(without_own_influence(part, logits, data.target.labels[train], lengths).cpu())
+        return judged
 
-    def _linear(self, data: Inputs, ledger: LedgerLike, name: str) -> tuple[Trained, Trained]:
-        return train_linear(data, ledger, name, self.device, self.show_progress, self.arithmetic)
+    def _judged(self, data: Inputs, sums: ClassSums) -> torch.Tensor:
+        """The scores of training nodes that follow from class sums, less what each added to its own."""
+        classifier = SumsClassifier(data.features, data.classes).to(self.device)
+        return self._scored(data, classifier, classifier.learn(sums, data.target.weights))[data.target.train].cpu()
 
-    def _join_tables(self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained]) -> torch.Tensor:
-        """DPDGC's tables beside features that were trained in these parts."""
-        train, features = data.target.train, added_up(parts, data.features, data.classes)
-        with torch.no_grad():
-            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-            logits[train] = self._without_own_influence(data, logits[train], parts)
-        self._fuse(data, ledger, features, torch.softmax(logits, dim=1))
+    def _scored(self, data: Inputs, features: SumsClassifier, own: torch.Tensor) -> torch.Tensor:
+        """The scores of all nodes; those of training nodes less what each of them added to its own (`own`)."""
+        train = data.target.train
+        scores = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
+        scores[train] = features.without(data.features_of(train), own, data.target.labels[train])
+        return scores
+
+    def _join_tables(
+        self, data: Inputs, ledger: LedgerLike, features: SumsClassifier, own: torch.Tensor
+    ) -> torch.Tensor:
+        """DPDGC's tables beside class sums."""
+        scores = defaults.FIRST_WEIGHTS[0] * self._scored(data, features, own)
+        self._fuse(data, ledger, Tempered(features), torch.softmax(scores, dim=1))
         with torch.no_grad():
             return self._head(data.features, self._released)
 
-    def _join_neighbors(
-        self, data: Inputs, ledger: LedgerLike, parts: Sequence[Trained], branch: GraphBranch
+    def _train_beside(
+        self, data: Inputs, ledger: LedgerLike, features: SumsClassifier, own: torch.Tensor
     ) -> torch.Tensor:
-        """Release A W for the responses W of training nodes, and learn how much it counts beside features."""
-        plan, train = ledger.plan, data.target.train
-        features = added_up(parts, data.features, data.classes)
-        (responses,), (release,), (training,) = (plan.with_role(role) for role in ("responses", "release", "head"))
+        """A network beside class sums, and a Z of no columns."""
+        network = NetworkBesideSums(features, data.features, self.hidden, data.classes)
+        known = KeptRows(defaults.SUMS_BESIDE_NETWORK * self._scored(data, features, own))
+        (training,) = (m.name for m in ledger.plan.branch("features").mechanisms)
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            return network.network(data.features_of(rows)) + known(rows)
+
+        self._train(network.network, logits, data, ledger, training)
+        nothing = torch.zeros(data.nodes, 0, device=self.device)
+        self._table = self._released = nothing
+        self._head = NeighborHead(network, None, ledger.plan).to(self.device)
         with torch.no_grad():
-            logits = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-        known = logits.argmax(1)
-        known[train] = data.target.labels[train]
-        who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
-        answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
-        rows = torch.zeros(data.nodes, data.classes, dtype=torch.float64, device=answers.device)
-        rows[who] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
-        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.terms)
-        Z = ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
-        head = NeighborHead(features, branch, plan).to(self.device)
+            return self._head(data.features, nothing)
+
+    def _join(
+        self,
+        data: Inputs,
+        ledger: LedgerLike,
+        features: SumsClassifier,
+        own: torch.Tensor,
+        branch: GraphBranch | None,
+    ) -> torch.Tensor:
+        """Learn how much class sums count for each class, and what neighbours say beside them if they are read."""
+        (training,) = ledger.plan.with_role("head")
+        scores = self._scored(data, features, own)
+        W = Z = torch.zeros(data.nodes, 0, device=scores.device)
+        if branch is not None:
+            W, Z = self._read_neighbors(data, ledger, scores)
+        head = NeighborHead(features, branch, ledger.plan).to(self.device)
         self._table, self._released, self._head = W, Z, head
-        with torch.no_grad():
-            evidence = head.evidence(logits, Z)
-            own = self._without_own_influence(data, logits[train], parts)
-            evidence[train] = head.evidence(own, Z[train])
-        evidence_of = KeptRows(evidence)
+        evidence_of = KeptRows(head.evidence(scores, Z))
         train_privately(
             head.out,
             lambda rows: head.out(evidence_of(rows)),
@@ -211,21 +212,20 @@ class DPDGC(DecoupledConvolution):
         with torch.no_grad():
             return head(data.features, Z)
 
-    def _finish_alone(
-        self, data: Inputs, ledger: LedgerLike, name: str, first: LinearClassifier | None = None
-    ) -> torch.Tensor:
-        """Features alone: a network that is trained as the mechanism `name` plans it, and a Z of no columns."""
-        features = WideNetwork(data.features, self.hidden, data.classes, first)
-        self._train(features, features.logits_of(data), data, ledger, name)
-        return self._answer_alone(data, ledger, features)
-
-    def _answer_alone(self, data: Inputs, ledger: LedgerLike, features: nn.Module) -> torch.Tensor:
-        """The answers of a classifier of features, and a Z of no columns."""
-        nothing = torch.zeros(data.nodes, 0, device=self.device)
-        self._table = self._released = nothing
-        self._head = NeighborHead(features, None, ledger.plan).to(self.device)
-        with torch.no_grad():
-            return self._head(data.features, nothing)
+    def _read_neighbors(
+        self, data: Inputs, ledger: LedgerLike, scores: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Release A W for the responses W of nodes: training nodes respond with their label, others by their scores."""
+        plan, train = ledger.plan, data.target.train
+        (responses,), (release,) = (plan.with_role(role) for role in ("responses", "release"))
+        known = scores.argmax(1)
+        known[train] = data.target.labels[train]
+        who = torch.arange(data.nodes, device=train.device) if _everybody_responds(plan) else train
+        answers = functional.one_hot(ledger.respond(responses.name, known[who]), data.classes).double()
+        rows = torch.zeros(data.nodes, data.classes, dtype=torch.float64, device=answers.device)
+        rows[who] = (answers - 1 / data.classes) / (1 - 1 / data.classes) ** 0.5
+        W = self.arithmetic.table((rows * self.row_norm).float(), self.row_norm, plan.facts.terms)
+        return W, ledger.release(release.name, self.arithmetic.product(data.adjacency, W))
 
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
         if not _in_closed_form(plan):
@@ -234,15 +234,13 @@ class DPDGC(DecoupledConvolution):
         return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
     def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
-        classes = plan.facts.classes
-        if not _in_closed_form(plan) and not _statistics_first(plan):
+        if not _statistics_first(plan):
             return super()._features_of(plan, like)
-        if plan.with_role("release"):
-            return LinearClassifier(like, classes)
-        by_sums = plan.followed is not None and not any(
-            m.role == "features" for m in plan.branch(plan.followed).mechanisms
-        )
-        return SumsClassifier(like, classes) if by_sums else WideNetwork(like, self.hidden, classes)
+        classes = plan.facts.classes
+        sums = SumsClassifier(like, classes)
+        if plan.followed == "features":
+            return NetworkBesideSums(sums, like, self.hidden, classes)
+        return sums if _in_closed_form(plan) else Tempered(sums)
 
     def owner_parts(self, plan: Plan) -> dict[str, torch.Tensor]:
         if not _in_closed_form(plan):
@@ -307,16 +305,18 @@ class NeighborHead(nn.Module):
         self.register_buffer("expected", expected.float())
         self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
         self._release = next(iter(plan.with_role("release")), None)
-        if self._release is not None:
-            self.out = Linear(3 * classes, classes)
+        self._learns = bool(plan.with_role("head"))
+        if self._learns:
             own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
+            first = [own] if self._release is None else [own, neighbors, torch.zeros(classes, classes)]
+            self.out = Linear(classes * len(first), classes)
             with torch.no_grad():
-                self.out.weight.copy_(torch.cat([own, neighbors, torch.zeros(classes, classes)], dim=1))
+                self.out.weight.copy_(torch.cat(first, dim=1))
                 self.out.bias.zero_()
 
     def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
-        logits = self.features(x)
-        if self._release is None:
+        logits: torch.Tensor = self.features(x)
+        if not self._learns:
             return logits
         # Some rows at a time: what the map reads takes many times the memory of what it returns.
         blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
@@ -325,6 +325,9 @@ class NeighborHead(nn.Module):
     @torch.no_grad()
     def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
         """What the linear map reads, row by row."""
+        logits = logits - logits.mean(1, keepdim=True)
+        if self._release is None:
+            return logits
         assert isinstance(self._release, GaussianRelease)
         if len(z) > ROWS_AT_ONCE:
             blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
@@ -336,7 +339,19 @@ class NeighborHead(nn.Module):
         scores = log_likelihoods(counts, self.expected, noise, float(self.spread)).float()
         scores = scores.clamp(-defaults.LARGEST_SCORE, defaults.LARGEST_SCORE)
         directions = defaults.DIRECTION_LENGTH * shrunk_rows(counts, noise).float()
-        return torch.cat([logits - logits.mean(1, keepdim=True), scores, directions], dim=1)
+        return torch.cat([logits, scores, directions], dim=1)
+
+
+class Tempered(nn.Module):
+    """Class sums with the weight that their scores have beside others."""
+
+    def __init__(self, sums: SumsClassifier) -> None:
+        super().__init__()
+        self.sums = sums
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
+        return scores
 
 
 def _statistics_first(plan: Plan) -> bool:
@@ -345,14 +360,16 @@ def _statistics_first(plan: Plan) -> bool:
 
 def _in_closed_form(plan: Plan) -> bool:
     """Whether the branch that is followed has a `NeighborHead`: all but the tables of a directed graph."""
-    if _features_alone(plan):
-        return True
     return _statistics_first(plan) and not (plan.facts.directed and plan.with_role("release"))
 
 
-def _features_alone(plan: Plan) -> bool:
-    """Whether no branch reads the graph."""
-    return bool(plan.all_mechanisms) and not any(m.role in ("release", "embedding") for m in plan.all_mechanisms)
+def _graph_branches(plan: Plan, links: LinkStatistics | None) -> dict[str, GraphBranch]:
+    """What is expected of each branch that reads the graph."""
+    if links is None:
+        return {}
+    if plan.facts.directed:
+        return {"balanced": GraphBranch.of_co_readers(plan.branch("balanced"), links, plan.facts)}
+    return {name: GraphBranch.of(plan.branch(name), links) for name in ("balanced", "graph")}
 
 
 def _everybody_responds(plan: Plan) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -17,14 +18,15 @@ from scipy.special import gammaincinv, ndtri, pdtrik
 
 from graphveil.accounting import RandomizedResponse
 from graphveil.methods import defaults
+from graphveil.methods.auto_plan import counted
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.methods.tables import log_likelihoods, row_norms
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.mechanisms import GaussianRelease, Mechanism, Responses
+from graphveil.privacy.mechanisms import GaussianRelease, Mechanism, Responses, Role
 from graphveil.privacy.plan import Branch, Plan
 
 # Branches that do not read the graph.
-_ALONE = ("features", "sums")
+_ALONE = ("sums", "features")
 # Of a simulated table.
 _DRAWS = 400
 # How often class sums of half the budget are drawn: a power of two, so that means are exact.
@@ -63,7 +65,7 @@ class GraphBranch:
             accuracy: How often features are right.
         """
         responses = next(m for m in branch.mechanisms if isinstance(m, Responses))
-        release = next(m for m in branch.mechanisms if isinstance(m, GaussianRelease))
+        release = next(m for m in branch.mechanisms if isinstance(m, GaussianRelease) and m.role == "release")
         classes = len(links.priors)
         truth = RandomizedResponse(responses.epsilon, classes).truth_probability
         answers = np.full((classes, classes), (1 - truth) / max(1, classes - 1))
@@ -165,52 +167,51 @@ def _poisson(numbers: np.ndarray, means: np.ndarray) -> np.ndarray:
 
 def right_counts(
     labels: np.ndarray,
-    half: torch.Tensor,
-    whole: torch.Tensor,
+    trained: Sequence[torch.Tensor],
+    sums: Sequence[torch.Tensor],
     branches: Mapping[str, GraphBranch],
     priors: np.ndarray,
     simulate: Callable[[np.ndarray, GraphBranch, np.random.Generator], torch.Tensor] = simulated_counts,
     first: int = 0,
-    sums: Sequence[torch.Tensor] = (),
 ) -> torch.Tensor:
-    """How many training nodes come out right, in `auto_plan.EXPECTATIONS` ways.
+    """How many training nodes come out right, in the ways that `auto_plan.counted` lists.
 
-    Each is a sum of numbers between 0 and 1 that depend on a node's own row alone.
+    Each is a sum of numbers between 0 and 1 that depend on a node's own row alone. The simulation's randomness is
+    public. It belongs to a node's place among all training nodes: the sums of several processes add up to that of one.
 
-    Features alone after `half` of their first training and after the `whole` of it; then the balanced branch and the
-    branch of the graph with the whole; features alone and the balanced branch with the whole where all classes count
-    alike (`_counting_alike`). Last, by the scores in `sums`, class sums with half of what they cost (the mean over
-    several draws of the noise that is added to them) and with the whole of it. The simulation's randomness is public.
-    It belongs to a node's place among all training nodes, of which these are from `first` on: the sums of several
-    processes add up to that of one.
+    Args:
+        labels: The classes of these training nodes.
+        trained: Their logits after half of the first training of features, and after all of it.
+        sums: Their scores by class sums: several draws with half of what these cost, of which the mean counts; last,
+            with all of it.
+        branches: The branches that read the graph.
+        priors: The shares of the classes.
+        simulate: Draws noisy counts of neighbours.
+        first: The place of the first of these nodes among all training nodes.
     """
     truth = torch.from_numpy(labels)
+    own, neighbors = defaults.FIRST_WEIGHTS
+    *halves, best = sums
+    scores = own * (best.double() - best.double().mean(1, keepdim=True))
 
     def right(scores: torch.Tensor) -> torch.Tensor:
         return (scores.argmax(1) == truth).double()
 
-    def joined(logits: torch.Tensor, counts: torch.Tensor, branch: GraphBranch) -> torch.Tensor:
-        own, neighbors = defaults.FIRST_WEIGHTS
-        scores = log_likelihoods(counts, torch.from_numpy(branch.expected), branch.noise, branch.spread)
-        return own * (logits.double() - logits.double().mean(1, keepdim=True)) + neighbors * scores
-
+    # Multiples of 2^-20 up to 1: exact in float64.
+    votes = [*map(right, trained), torch.stack([right(half) for half in halves]).mean(0), right(best)]
     alike = _counting_alike(truth, priors)
-    votes = [right(half), right(whole)]
-    last = [alike(defaults.FIRST_WEIGHTS[0] * whole.double())]
+    last = [alike(scores)] if branches else []
     for number, (name, branch) in enumerate(branches.items()):
         stream = np.random.PCG64(number)
         stream.advance(first * draws_of_a_node(len(branch.expected)))
         rng = np.random.Generator(stream)
         blocks = [labels[low : low + _ROWS_AT_ONCE] for low in range(0, max(1, len(labels)), _ROWS_AT_ONCE)]
         counts = torch.cat([simulate(block, branch, rng) for block in blocks])
-        both = joined(whole, counts, branch)
+        expected = torch.from_numpy(branch.expected)
+        both = scores + neighbors * log_likelihoods(counts, expected, branch.noise, branch.spread)
+        votes.append(right(both))
         if name == "balanced":
             last.append(alike(both))
-        votes.append(right(both))
-    # Multiples of 2^-20 up to 1: exact in float64.
-    if sums:
-        *halves, all_of_it = sums
-        last += [torch.stack([right(scores) for scores in halves]).mean(0), right(all_of_it)]
     return torch.stack([*votes, *last]).sum(1)
 
 
@@ -233,15 +234,26 @@ def _counting_alike(truth: torch.Tensor, priors: np.ndarray) -> Callable[[torch.
 class Expected:
     """Accuracies in percent, by branch: with all that the branch reads, and what its features reach alone.
 
-    `alike` has balanced accuracies (all classes count alike) of first features alone and of the balanced branch.
+    `alike` has balanced accuracies (all classes count alike) of class sums alone and of the balanced branch; None where
+    no branch reads the graph.
     """
 
     joined: Mapping[str, float]
     features: Mapping[str, float]
-    alike: tuple[float, float]
+    alike: tuple[float, float] | None
+
+    @property
+    def alone(self) -> str:
+        """The branch that is followed if the graph is not read."""
+        return max(_ALONE, key=self.joined.__getitem__)
+
+    @property
+    def with_graph(self) -> str | None:
+        """The best branch that reads the graph, if there is one."""
+        return max((name for name in self.joined if name not in _ALONE), key=self.joined.__getitem__, default=None)
 
 
-def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> tuple[str, Expected]:
+def chosen_branch(released: torch.Tensor, priors: np.ndarray, plan: Plan) -> tuple[str, Expected]:
     """The branch with the largest expected accuracy, and the expectations.
 
     Formal guarantee: post-processing.
@@ -250,98 +262,99 @@ def chosen_branch(released: torch.Tensor, links: LinkStatistics, plan: Plan) -> 
     noise of the release makes of the difference: reading it costs budget for certain. Where accuracies are too close
     to tell, balanced accuracies decide.
     """
-    shares = released.double() / plan.facts.train_nodes
-    expected = _expected(shares, links, plan)
-    with_graph = max((name for name in expected.joined if name not in _ALONE), key=expected.joined.__getitem__)
-    alone = _without_graph(expected)
+    shares = released.double().numpy() / plan.facts.train_nodes
+    expected = _expected(shares, priors, plan)
+    alone, with_graph = expected.alone, expected.with_graph
+    if with_graph is None:
+        return alone, expected
 
     def ahead(of: Expected) -> tuple[float, float]:
+        assert of.alike is not None
         return of.joined[with_graph] - of.joined[alone], of.alike[1] - of.alike[0]
 
-    noise = torch.from_numpy(np.random.default_rng(0).standard_normal((_REPEATS, len(shares))))
+    noise = np.random.default_rng(0).standard_normal((_REPEATS, len(shares)))
     again = shares + noise * (plan["expectation"].noise / plan.facts.train_nodes)
-    doubts = np.std([ahead(_expected(each, links, plan)) for each in again], axis=0)
+    doubts = np.std([ahead(_expected(each, priors, plan)) for each in again], axis=0)
     (points, doubt), (alike, alike_doubt) = zip(ahead(expected), defaults.DOUBT * doubts, strict=True)
     if abs(points) > defaults.WORTH_IT_POINTS:
         return with_graph if points > defaults.WORTH_IT_POINTS + doubt else alone, expected
     return "balanced" if alike > defaults.ALIKE_POINTS + alike_doubt else alone, expected
 
 
-def _without_graph(expected: Expected) -> str:
-    """The branch that is followed if the graph is not read."""
-    ahead_of_training = expected.joined["sums"] - expected.joined["features"]
-    return "sums" if ahead_of_training > defaults.SUMS_AHEAD_POINTS else "features"
-
-
-def _expected(shares: torch.Tensor, links: LinkStatistics, plan: Plan) -> Expected:
+def _expected(shares: np.ndarray, priors: np.ndarray, plan: Plan) -> Expected:
     """Accuracies of all branches, from the shares of right answers.
 
     Those of features at more budget follow a curve that saturates (`accuracy_at`). In the balanced branch neighbours
     add as much as they did at first, in proportion to what features leave wrong.
     """
-    half, alone, balanced, *graph, alike_alone, alike_balanced, sums_half, sums = shares.tolist()
-    chance = float(links.priors.max())
-    first = sum(_squared_mu(m) for m in plan.shared if m.role == "features")
+    reading = [branch.name for branch in plan.branches if branch.name not in _ALONE]
+    share = dict(zip(counted(reading), shares.tolist(), strict=True))
+    chance = float(priors.max())
 
-    def budget(branch: str) -> float:
-        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == "features")
-        return (first + later) / first
+    def reached(before: str, now: str, most_growth: float, role: Role, branch: str) -> float:
+        first = sum(_squared_mu(m) for m in plan.shared if m.role == role)
+        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == role)
+        return 100 * max(chance, accuracy_at(share[before], share[now], (first + later) / first, chance, most_growth))
 
-    first_sums, more_sums = (_squared_mu(plan[name]) for name in ("class sums", "more class sums"))
-    by_sums = 100 * accuracy_at(sums_half, sums, (first_sums + more_sums) / first_sums, chance)
-    names = [branch.name for branch in plan.branches if branch.name != "sums"]
-    features = {name: 100 * accuracy_at(half, alone, budget(name), chance) for name in names}
-    left = (100 - features["balanced"]) / max(100 - 100 * alone, 1e-9)
-    joined = {
-        "features": max(100 * chance, features["features"]),
-        "sums": by_sums,
-        "balanced": features["balanced"] + 100 * (balanced - alone) * min(1.0, left),
-    }
-    if graph:  # undirected graphs have this branch
-        joined["graph"] = 100 * graph[0]
-    rarest = float(links.priors.min()) * len(links.priors)
-    return Expected(joined, features, (100 * alike_alone / rarest, 100 * alike_balanced / rarest))
+    by_sums = partial(reached, "half of sums", "sums", defaults.SUMS_GROWTH, "class sums")
+    features = {name: by_sums(name) for name in ("sums", *reading)}
+    by_training = reached("half", "whole", defaults.TRAINING_GROWTH, "features", "features")
+    # Training starts from class sums.
+    features["features"] = max(min(100.0, 100 * share["sums"]), by_training)
+    joined = {name: features[name] for name in _ALONE}
+    if not reading:
+        return Expected(joined, features, None)
+    left = (100 - features["balanced"]) / max(100 - 100 * share["sums"], 1e-9)
+    joined["balanced"] = features["balanced"] + 100 * (share["balanced"] - share["sums"]) * min(1.0, left)
+    if "graph" in share:  # undirected graphs have this branch
+        joined["graph"] = 100 * share["graph"]
+    rarest = float(priors.min()) * len(priors)
+    alone, balanced = (100 * share[name] / rarest for name in ("sums alike", "balanced alike"))
+    # The rest of the budget for features alone makes them better; accuracies say by how much.
+    growth = max(joined[name] for name in _ALONE) - features["balanced"]
+    return Expected(joined, features, (alone + max(0.0, growth), balanced))
 
 
 def expectation_in_words(followed: str, expected: Expected) -> str:
     """Why this branch is followed, for the certificate."""
     shown = {name: min(100.0, max(0.0, value)) for name, value in expected.joined.items()}
-    alone = shown[_without_graph(expected)]
-    best = max(value for name, value in shown.items() if name not in _ALONE)
-    if followed in _ALONE:
-        # Beyond these points together nothing but the doubt of `chosen_branch` can have decided.
-        by_doubt = best - alone > defaults.WORTH_IT_POINTS
-        doubt = ", a difference that noise may have made" if by_doubt else ""
-        if abs(best - alone) <= defaults.WORTH_IT_POINTS:
-            without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
-            return (
-                "The graph was not used, because it was not expected to help clearly: about "
-                f"{alone:.0f} % right either way, and a balanced accuracy of about {without:.0f} % with features alone "
-                f"and {with_it:.0f} % with the graph."
-            )
+    alone, with_graph = shown[expected.alone], expected.with_graph
+    if with_graph is None or expected.alike is None:
+        return f"About {alone:.0f} % right were expected with features."
+    best, ahead = shown[with_graph], expected.joined[with_graph] - expected.joined[expected.alone]
+    balanced_alone, balanced = (min(100.0, max(0.0, value)) for value in expected.alike)
+    if followed not in _ALONE:
+        if ahead > defaults.WORTH_IT_POINTS:
+            right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
+            return f"The graph was used: {right}"
         return (
-            f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
-            f"features alone, about {best:.0f} % with the graph{doubt}."
+            f"The graph was used: a balanced accuracy of about {balanced:.0f} % was expected with it, "
+            f"{balanced_alone:.0f} % with features alone."
         )
-    if expected.joined[followed] - expected.joined[_without_graph(expected)] > defaults.WORTH_IT_POINTS:
-        right = f"about {shown[followed]:.0f} % right were expected with it, {alone:.0f} % with features alone."
-        return f"The graph was used: {right}"
-    without, with_it = (min(100.0, max(0.0, value)) for value in expected.alike)
+    if abs(ahead) <= defaults.WORTH_IT_POINTS:
+        return (
+            "The graph was not used, because it was not expected to help clearly: about "
+            f"{alone:.0f} % right either way, and a balanced accuracy of about {balanced_alone:.0f} % with features "
+            f"alone and {balanced:.0f} % with the graph."
+        )
+    # Beyond these points nothing but the doubt of `chosen_branch` can have decided.
+    doubt = ", a difference that noise may have made" if ahead > 0 else ""
     return (
-        f"The graph was used: a balanced accuracy of about {with_it:.0f} % was expected with it, {without:.0f} % with "
-        "features alone."
+        f"The graph was not used, because it was not expected to help clearly: about {alone:.0f} % right with "
+        f"features alone, about {best:.0f} % with the graph{doubt}."
     )
 
 
-def accuracy_at(half: float, whole: float, budget: float, chance: float) -> float:
+def accuracy_at(half: float, whole: float, budget: float, chance: float, most_growth: float) -> float:
     """The accuracy at `budget` times the squared mu at which `whole` was seen; `half` was seen at half of it.
 
-    What lies above chance is taken to grow as s / (s + K) with the squared mu s, where K follows from the two.
+    What lies above chance is taken to grow as s / (s + K) with the squared mu s, where K follows from the two, and by
+    at most `most_growth` where s is doubled.
     """
     if whole <= chance:
         return whole
     ratio = (whole - chance) / max(half - chance, 1e-9)
-    ratio = min(defaults.MOST_GROWTH, max(1.0, ratio))
+    ratio = min(most_growth, max(1.0, ratio))
     half_at = (ratio - 1) / (2 - ratio)
     return min(1.0, chance + (whole - chance) * budget * (1 + half_at) / (budget + half_at))
 

@@ -1,13 +1,11 @@
-"""The default's private classifiers of features.
+"""A linear classifier of features, by which the default sees what training is worth on a graph.
 
-A linear map, trained in parts that are added up: many times as fast as a network, and good with little budget. Where
-features are all that is read, a network with a linear map beside it, which goes on from there.
+It is many times as fast as a network, and learns more with little budget.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +18,6 @@ from graphveil.execution.exact import Arithmetic, linear
 from graphveil.execution.sparse_rows import Rows, SparseRows, dense
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.networks import Perceptron
 from graphveil.methods.training import ROWS_AT_ONCE, halfway_of, label_rows, train_privately
 from graphveil.privacy.mechanisms import ClippedTraining
 
@@ -44,44 +41,6 @@ class LinearClassifier(nn.Module):
         # Some rows at a time: products of pairs take many times the memory of the features.
         blocks = torch.arange(len(x), device=x.device).split(ROWS_AT_ONCE)
         return torch.cat([self.out(with_products(x[block])) for block in blocks])
-
-
-class WideNetwork(nn.Module):
-    """A network of two hidden layers and, beside it, a linear map of the same features (Cheng et al. 2016).
-
-    The wider the features, the more they say one by one: the linear map's part grows with their number.
-
-    Args:
-        like: Features, of which the width and the form are read.
-        hidden: The width of the hidden layers.
-        classes: How many classes there are.
-        first: What the linear map starts from. None: from zero.
-    """
-
-    def __init__(self, like: Rows, hidden: int, classes: int, first: LinearClassifier | None = None) -> None:
-        super().__init__()
-        self.network, self.wide = Perceptron(like, [hidden, hidden, classes]), LinearClassifier(like, classes)
-        inputs = int(with_products(like[torch.arange(0)]).shape[1])
-        self._part = defaults.MOST_LINEAR_PART * inputs / (inputs + defaults.LINEAR_PART_HALF_AT)
-        if first is not None and inputs:
-            self.wide.to(next(first.parameters()).device)
-            with torch.no_grad():
-                for own, given in zip(self.wide.parameters(), first.parameters(), strict=True):
-                    own.copy_(given * (defaults.FIRST_FEATURES_WEIGHT / self._part))
-
-    def forward(self, x: Rows) -> torch.Tensor:
-        logits: torch.Tensor = self.network(x) + self._part * self.wide(x)
-        return logits
-
-    def logits_of(self, data: Inputs) -> Callable[[torch.Tensor | None], torch.Tensor]:
-        """The logits of some rows of these inputs. Products of features are kept from one step to the next."""
-        products_of = _Products(data.features)
-
-        def logits(rows: torch.Tensor | None) -> torch.Tensor:
-            assert rows is not None
-            return self.network(data.features_of(rows)) + self._part * self.wide.out(products_of(rows))
-
-        return logits
 
 
 def with_products(rows: Rows) -> Rows:
@@ -162,27 +121,18 @@ def train_linear(
 
 
 @torch.no_grad()
-def added_up(parts: Sequence[Trained], like: Rows, classes: int) -> LinearClassifier:
-    """One classifier from several trainings of it: the sum of their weights by mu, over the mu of all together.
+def without_noise(part: Trained, like: Rows, classes: int) -> LinearClassifier:
+    """The classifier with its weights moved towards zero (soft thresholding, Donoho and Johnstone 1994).
 
-    Adam makes the noise in each about as large, and the signal in proportion to mu, so this is the weighing with the
-    least noise. The noise of a weight has a standard deviation of about rate * sqrt(steps) in each training, and so in
-    the sum. Weights are moved towards zero by a part of it (soft thresholding, Donoho and Johnstone 1994): most columns
-    of wide features say little. Post-processing of the trainings.
+    The noise of a weight has a standard deviation of about rate * sqrt(steps), because Adam keeps the length of steps;
+    weights are moved by a part of it. Most columns of wide features say little. Post-processing of the training.
     """
-    total = LinearClassifier(like, classes).to(next(parts[0].model.parameters()).device)
-    for part in parts:
-        for sums, weights in zip(total.parameters(), part.model.parameters(), strict=True):
-            sums.add_(weights, alpha=part.mu / mu_of(parts))
-    noise = defaults.LINEAR_RATE * math.sqrt(parts[0].steps)
+    total = LinearClassifier(like, classes).to(next(part.model.parameters()).device)
+    total.load_state_dict(part.model.state_dict())
+    noise = defaults.LINEAR_RATE * math.sqrt(part.steps)
     matrix = total.out.get_parameter("weight")
     matrix.copy_(functional.softshrink(matrix, defaults.LINEAR_SHRINKAGE * noise))
     return total
-
-
-def mu_of(parts: Sequence[Trained]) -> float:
-    """What these trainings cost a training node together, as the mu of one Gaussian mechanism."""
-    return math.hypot(*(part.mu for part in parts))
 
 
 def _mu(planned: ClippedTraining, steps: int) -> float:
@@ -190,7 +140,7 @@ def _mu(planned: ClippedTraining, steps: int) -> float:
 
 
 def without_own_influence(
-    logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor, steps: int, mu: float
+    part: Trained, logits: torch.Tensor, labels: torch.Tensor, lengths: torch.Tensor
 ) -> torch.Tensor:
     """Logits of training nodes less a part of what their own gradients added to them.
 
@@ -199,12 +149,11 @@ def without_own_influence(
     A function of the node's own row.
 
     Args:
+        part: The training.
         logits: Of training nodes.
         labels: Their classes.
         lengths: The norm of (x, 1) of each of them.
-        steps: Of each training.
-        mu: Of all trainings together.
     """
     towards = label_rows(labels, logits.shape[1]) - torch.softmax(logits, dim=1)
-    moved = defaults.OWN_INFLUENCE * defaults.LINEAR_RATE * math.sqrt(steps) * mu / 2 * lengths.to(logits)
-    return logits - moved[:, None] * towards / towards.norm(dim=1, keepdim=True).clamp_min(1e-9)
+    reach = defaults.OWN_INFLUENCE * defaults.LINEAR_RATE * math.sqrt(part.steps) * part.mu / 2
+    return logits - (reach * lengths.to(logits))[:, None] * towards / towards.norm(dim=1, keepdim=True).clamp_min(1e-9)
