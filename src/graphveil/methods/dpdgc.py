@@ -99,8 +99,10 @@ class DPDGC(DecoupledConvolution):
         branches = _graph_branches(plan, links)
         known, place = data.target.labels[train].cpu().numpy(), data.target.first
         right = self._right_counts(known, trained, by_sums, branches, sums.priors, first=place)
-        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), sums.priors, plan)
-        ledger.follow(followed)
+        chosen, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), sums.priors, plan)
+        ledger.follow(chosen)
+        followed = ledger.plan.followed
+        assert followed is not None
         about_links = (_LINKS_LOST,) if links is None else links.sentences(plan)
         self._learnt = (*about_links, expectation_in_words(followed, expected))
         for name in (m.name for m in plan.branch(followed).mechanisms if m.role == "class sums"):
@@ -109,7 +111,7 @@ class DPDGC(DecoupledConvolution):
         own = features.learn(sums, data.target.weights)
         if followed == "features":
             return self._train_beside(data, ledger, features, own)
-        if followed not in branches:
+        if followed == "sums":
             return self._join(data, ledger, features, own, None)
         if plan.facts.directed:
             return self._join_tables(data, ledger, features, own)
@@ -208,7 +210,7 @@ class DPDGC(DecoupledConvolution):
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             assert rows is not None
             joined: torch.Tensor = head.out(evidence_of(rows))
-            return joined if head.few is None else joined + head.few.out(products_of(rows))
+            return joined if head.linear is None else joined + head.linear.out(products_of(rows))
 
         train_privately(
             head,
@@ -319,10 +321,10 @@ class NeighborHead(nn.Module):
         self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
         self._release = next(iter(plan.with_role("release")), None)
         self._learns = bool(plan.with_role("head"))
-        self.few: LinearClassifier | None = None
+        self.linear: LinearClassifier | None = None
         if self._learns:
-            if 0 < like.shape[1] <= defaults.NARROW_FEATURES:
-                self.few = LinearClassifier(like, classes)
+            if plan.followed == "joint" or 0 < like.shape[1] <= defaults.NARROW_FEATURES:
+                self.linear = LinearClassifier(like, classes)
             own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
             first = [own] if self._release is None else [own, neighbors, torch.zeros(classes, classes)]
             self.out = Linear(classes * len(first), classes)
@@ -337,7 +339,7 @@ class NeighborHead(nn.Module):
         # Some rows at a time: what the map reads takes many times the memory of what it returns.
         blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
         joined = torch.cat([self.out(self.evidence(*block)) for block in blocks])
-        return joined if self.few is None else joined + self.few(x)
+        return joined if self.linear is None else joined + self.linear(x)
 
     @torch.no_grad()
     def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
