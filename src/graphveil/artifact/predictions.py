@@ -21,8 +21,8 @@ from graphveil.graph.summary import FeatureColumn
 from graphveil.methods.naming import Naming, column_names
 from graphveil.methods.new_nodes import Answer, Answers
 from graphveil.privacy.plan import PublicFacts
+from graphveil.storage import append, locked
 from graphveil.storage.decoding import check_declared, decoding
-from graphveil.storage.files import append, locked
 
 if TYPE_CHECKING:
     import torch

@@ -17,8 +17,8 @@ from graphveil.auditing.black_box import Leak
 from graphveil.auditing.bounds import Bound, Scores
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import Level, describe, level_to_dict
+from graphveil.storage import write_files
 from graphveil.storage.decoding import without_infinity
-from graphveil.storage.files import write_files
 
 Verdict = Literal["consistent", "violated"]
 # A movement above the sensitivity counts if it exceeds it by this part.

@@ -92,7 +92,7 @@ def _write_predictions(pieces: Iterable[bytes], out: Path | None, what: str) -> 
         for piece in pieces:
             typer.echo(piece.decode(), nl=False)
         return
-    from graphveil.storage.files import replace_file
+    from graphveil.storage import replace_file
 
     try:
         replace_file(out, pieces)

@@ -38,7 +38,7 @@ from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
-from graphveil.storage.files import Unwritable, unwritable
+from graphveil.storage import Unwritable, unwritable
 
 __all__ = ["Group", "JobEnded", "Shard", "ShardedCheckpoint", "check_supported", "fit", "save"]
 

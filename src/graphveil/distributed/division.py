@@ -49,7 +49,7 @@ from graphveil.graph.io.survey import Survey
 from graphveil.graph.io.tables import NodeColumns
 from graphveil.graph.splits import MASKS, random_split
 from graphveil.graph.summary import ReadReport, scaled_by_fit
-from graphveil.storage.files import put_in_place, unwritable
+from graphveil.storage import put_in_place, unwritable
 
 
 def divide_tables(

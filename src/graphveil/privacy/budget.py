@@ -25,6 +25,7 @@ from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, describe, level_from_dict, level_to_dict
 from graphveil.privacy.mechanisms import KINDS
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
+from graphveil.storage import locked_whole, replace_file, unwritable
 from graphveil.storage.decoding import (
     check_declared,
     check_rendered,
@@ -33,7 +34,6 @@ from graphveil.storage.decoding import (
     render_checksummed,
     without_infinity,
 )
-from graphveil.storage.files import locked_whole, replace_file, unwritable
 
 FORMAT = "graphveil-ledger/1"
 

@@ -23,7 +23,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.naming import Naming
-from graphveil.storage.files import locked, replace_file
+from graphveil.storage import locked, replace_file
 
 _SECRET_BYTES = 32
 _OPERATOR = b"operator"

@@ -20,8 +20,8 @@ from graphveil.graph.io.declared import DECLARATIONS, TableOptions
 from graphveil.graph.io.npz import read_npz, write_npz
 from graphveil.graph.links import in_words
 from graphveil.graph.summary import FileContent, ReadReport
+from graphveil.storage import written_beside
 from graphveil.storage.decoding import decoding, inside
-from graphveil.storage.files import written_beside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
