@@ -31,8 +31,7 @@ from graphveil.checkpoint.folder import CheckpointFolder, Destination, Stage, St
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.ledger import Carried, Stages, shown_steps
-from graphveil.graph import GraphView
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import library_versions

@@ -168,7 +168,7 @@ def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarr
 def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], probabilities: np.ndarray) -> bytes:
     import pyarrow.parquet
 
-    from graphveil.methods.naming import prediction_table
+    from graphveil.methods.predictions import prediction_table
 
     sink = io.BytesIO()
     pyarrow.parquet.write_table(prediction_table(model.fitted_.naming, names, best, probabilities), sink)

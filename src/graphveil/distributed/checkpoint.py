@@ -31,8 +31,7 @@ from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
 from graphveil.execution.ledger import Carried
-from graphveil.graph import GraphView
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed

@@ -17,8 +17,7 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint, graph_sums, mixed
+from graphveil.graph import Fingerprint, Graph, graph_sums, mixed
 from graphveil.graph.graph import Direction
 from graphveil.graph.summary import ReadReport, Undeclared
 from graphveil.noise import Draw, NoiseSource

@@ -17,7 +17,7 @@ import torch
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.datasets import published
-from graphveil.graph.datasets.csbm import csbm
+from graphveil.graph.datasets.paper import csbm
 from graphveil.graph.datasets.published import Source
 from graphveil.graph.graph import Graph
 from graphveil.graph.io import read_graph, write_graph

@@ -200,7 +200,7 @@ def _folder_of(path: Path, tables: dict[str, Any]) -> tuple[Path, dict[str, Any]
 def _read_folder(
     path: Path, options: TableOptions, symmetrize: bool, directed: bool | None, mmap: str | Path | None
 ) -> FileContent:
-    from graphveil.graph.io.mapped import check_folder
+    from graphveil.graph.io.edges import check_folder
     from graphveil.graph.io.tables import read_tables
 
     if mmap is not None:
