@@ -29,8 +29,7 @@ from graphveil import validate
 from graphveil.artifact.saving import params_of
 from graphveil.checkpoint.folder import CheckpointFolder, Destination, Stage, State, stage_bytes
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Carried, Stages, shown_steps
+from graphveil.execution import Carried, LedgerLike, Stages, shown_steps
 from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource

@@ -29,8 +29,7 @@ from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder, Stage
 from graphveil.distributed.group import Group
 from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Carried
+from graphveil.execution import Carried, LedgerLike
 from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource

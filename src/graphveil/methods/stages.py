@@ -17,8 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Carried, Stages
+from graphveil.execution import Carried, LedgerLike, Stages
 from graphveil.execution.sparse_rows import SparseLinear
 from graphveil.privacy.levels import Public, describe
 from graphveil.privacy.plan import Plan

@@ -14,10 +14,9 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
+from graphveil.execution import LedgerLike, Stages
 from graphveil.execution.exact import EXACT, Arithmetic, cross_entropy
 from graphveil.execution.gradients import ClippedSums, ExactGradients
-from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.methods.networks import begin_step, mean_of
 from graphveil.methods.stages import Best, RunningMean, TrainingState

@@ -15,9 +15,16 @@ from graphveil import validate
 from graphveil.accounting import AnyOf, Composition, Loss, least_factor, search_factor, worst_kinds
 from graphveil.errors import InvalidInput
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Level, Public, check_size, level_from_dict, level_to_dict, with_unit
-from graphveil.privacy.mechanisms import KINDS, Kind, Mechanism, Role, mechanism_from_dict, mechanism_to_dict
+from graphveil.privacy.mechanisms import (
+    KINDS,
+    SAMPLER_DELTA,
+    Kind,
+    Mechanism,
+    Role,
+    mechanism_from_dict,
+    mechanism_to_dict,
+)
 
 # The method of a plan that chooses among the candidates of a search.
 SEARCH = "search"
