@@ -11,7 +11,7 @@ import torch
 
 import graphveil as gv
 from graphveil.auditing import survey
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent_fits import adjacent_graphs, small_part
 from graphveil.auditing.twins import Twin
 from graphveil.cli import main
 from graphveil.experiments import builtin_spec, read_results

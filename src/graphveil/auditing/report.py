@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphveil.auditing.black_box import Leak
 from graphveil.auditing.bounds import Bound, Scores
+from graphveil.auditing.single_fits import Leak
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import Level, describe, level_to_dict
 from graphveil.storage import write_files
