@@ -30,7 +30,7 @@ from graphveil.accounting import (
     SampledGaussian,
     gaussian_epsilon,
 )
-from graphveil.accounting.discretised import pure_epsilon
+from graphveil.accounting.losses import pure_epsilon
 from graphveil.errors import InvalidInput
 
 # The part of the trials on which thresholds are chosen.
