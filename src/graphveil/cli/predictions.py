@@ -59,14 +59,7 @@ def predict(
     """
     form = form or ("json" if as_json else "csv")
     _check_words(nodes, every, new, form, out, run)
-    if new is None:
-        for name, value in {"graph": graph, "own_links": own_links, "update": update, **tables}.items():
-            if value:
-                raise InvalidInput(name, value, "belongs to --new")
-    elif graph is None:
-        for name, value in tables.items():
-            if value is not None and name != "id_column":
-                raise InvalidInput(name, value, "belongs to --graph, the tables that the model was trained on")
+    _check_options_of_new(new, {"graph": graph, "own_links": own_links, "update": update}, tables)
     model = _model(run, graph, root, split_seed, tables)
     naming, facts = model.fitted_.naming, model.plan_.facts
     if new is not None:
@@ -127,6 +120,18 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
         raise InvalidInput("out", str(out), "its folder does not exist")
     if not os.access(out.parent, os.W_OK):
         raise InvalidInput("out", str(out), "its folder cannot be written to")
+
+
+def _check_options_of_new(new: Path | None, options: Mapping[str, object], tables: Mapping[str, Any]) -> None:
+    """Refuse options that belong to new nodes, or to the graph that some models need for them, where these are not."""
+    if new is None:
+        for name, value in {**options, **tables}.items():
+            if value:
+                raise InvalidInput(name, value, "belongs to --new")
+    elif options["graph"] is None:
+        for name, value in tables.items():
+            if value is not None and name != "id_column":
+                raise InvalidInput(name, value, "belongs to --graph, the tables that the model was trained on")
 
 
 def _model(
