@@ -49,7 +49,7 @@ from graphveil.methods.predictions import FittedState
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict, with_unit
-from graphveil.storage.decoding import check_declared, decoding, inside
+from graphveil.validate import check_declared, decoding, inside
 
 __all__ = ["list_derived", "load", "problems", "save"]
 

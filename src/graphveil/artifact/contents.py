@@ -23,7 +23,7 @@ from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.plan import Plan
 from graphveil.storage import locked, replace_file
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-artifact/3"
 MANIFEST = "manifest.json"

@@ -22,7 +22,7 @@ from graphveil.methods.new_nodes import Answer, Answers
 from graphveil.methods.predictions import column_names
 from graphveil.privacy.plan import PublicFacts
 from graphveil.storage import append, locked
-from graphveil.storage.decoding import check_declared, decoding
+from graphveil.validate import check_declared, decoding
 
 if TYPE_CHECKING:
     import torch

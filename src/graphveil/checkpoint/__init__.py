@@ -38,7 +38,7 @@ from graphveil.privacy.levels import Public, level_to_dict
 from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
 from graphveil.process import code_digest
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 __all__ = ["AlreadySaved", "Checkpoint"]
 

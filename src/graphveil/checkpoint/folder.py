@@ -18,7 +18,7 @@ from graphveil.artifact.contents import Entry, read_file, read_files, read_manif
 from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
 from graphveil.storage import lock_at_once, replace_file, unwritable, write_trial
-from graphveil.storage.decoding import check_rendered, decoding, inside, parse_checksummed, render_checksummed
+from graphveil.validate import check_rendered, decoding, inside, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-checkpoint/2"
 DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"

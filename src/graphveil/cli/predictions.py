@@ -153,7 +153,7 @@ def _model(
 
 def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
     from graphveil.artifact.predictions import best_classes, csv_head, csv_rows
-    from graphveil.storage.decoding import without_infinity
+    from graphveil.validate import without_infinity
 
     naming, width = model.fitted_.naming, probabilities.shape[1]
     if form == "csv":

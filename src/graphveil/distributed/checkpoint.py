@@ -33,7 +33,7 @@ from graphveil.execution import Carried, LedgerLike
 from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-sharded-checkpoint/3"
 _RANK = re.compile(r"rank-(\d{4})-of-(\d{4})")

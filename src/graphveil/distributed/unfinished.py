@@ -19,7 +19,7 @@ import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
 from graphveil.storage import lock_at_once, put_in_place, replace_file
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 _STATE = "graphveil-division/1"
 # How many edges that are listed twice are remembered.

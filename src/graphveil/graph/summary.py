@@ -11,7 +11,7 @@ import numpy as np
 
 from graphveil.errors import InvalidInput
 from graphveil.graph.validation import why_no_id
-from graphveil.storage.decoding import check_declared
+from graphveil.validate import check_declared
 
 if TYPE_CHECKING:
     from graphveil.graph import GraphView

@@ -25,7 +25,7 @@ from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, descr
 from graphveil.privacy.mechanisms import KINDS, SAMPLER_DELTA
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
 from graphveil.storage import locked_whole, replace_file, unwritable
-from graphveil.storage.decoding import (
+from graphveil.validate import (
     check_declared,
     check_rendered,
     decoding,

@@ -40,7 +40,7 @@ from graphveil.privacy.plan import (
     plan_from_dict,
     plan_to_dict,
 )
-from graphveil.storage.decoding import check_declared, without_infinity
+from graphveil.validate import check_declared, without_infinity
 
 SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")

@@ -21,7 +21,7 @@ from graphveil.graph.io.npz import read_npz, write_npz
 from graphveil.graph.links import in_words
 from graphveil.graph.summary import FileContent, ReadReport
 from graphveil.storage import written_beside
-from graphveil.storage.decoding import decoding, inside
+from graphveil.validate import decoding, inside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")

@@ -21,7 +21,7 @@ from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import DECLARATIONS, Days, TableOptions, as_date
 from graphveil.graph.io.sources import FORMATS, find_table, first_rows, is_text
 from graphveil.storage import written_beside
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 # How many rows of each table are looked at.
 ROWS = 1000

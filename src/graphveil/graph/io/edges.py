@@ -28,7 +28,7 @@ from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
 from graphveil.graph.io.ids import NodeIds, plain_words
 from graphveil.graph.io.sources import FORMATS, LONGEST_HEADER, csv_form, shortest_spelling
 from graphveil.graph.validation import LONGEST_ID
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 # Rows of a Parquet file, edges, and entries of the matrix that are in memory at a time.
 _ROWS_AT_ONCE = 2**20

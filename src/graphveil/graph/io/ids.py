@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.process import compiled
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 # As many ids are looked up together; temporary arrays of more would cost new memory each time.
 _AT_ONCE = 2**15

@@ -26,7 +26,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import DECLARATIONS
 from graphveil.graph.io.sources import FORMATS, GAP_WORDS, NUMBER, ODD_TIME, TRUTH, ColumnFacts, csv_form, is_text
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 # Bytes of a CSV file that are parsed at a time.
 _BLOCK = 2**24
