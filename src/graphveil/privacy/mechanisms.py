@@ -10,7 +10,7 @@ docs/theory.md, sections 8.3 and 8.4, has the proofs; `execution.exact` and `exe
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -243,6 +243,16 @@ class Responses:
 
 
 Mechanism = GaussianRelease | ClippedTraining | Responses
+
+
+def losses_of(mechanisms: Sequence[Mechanism], kind: Kind) -> tuple[Loss, ...]:
+    """What those mechanisms cost that a kind of node pays for."""
+    return tuple(loss for mechanism in mechanisms if (loss := mechanism.loss(kind)) is not None)
+
+
+def worst_mu(mechanism: Mechanism) -> float:
+    """The largest mu among the kinds of nodes; 0 where none pays."""
+    return max((loss.mu for loss in (mechanism.loss(kind) for kind in KINDS) if loss is not None), default=0.0)
 
 
 def mechanism_to_dict(mechanism: Mechanism) -> dict[str, Any]:
