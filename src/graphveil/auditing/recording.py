@@ -16,8 +16,7 @@ import torch
 from graphveil.auditing.canaries import hides_own_row
 from graphveil.auditing.mechanisms import response_log_ratio
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger, LedgerLike, MakeLedger
-from graphveil.execution.ledger import Stages, planned_training
+from graphveil.execution import Ledger, LedgerLike, MakeLedger, Stages, planned_training
 from graphveil.graph import Graph
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedModel
