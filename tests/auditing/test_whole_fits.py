@@ -14,8 +14,7 @@ from graphveil.auditing.recording import ledger_on_branch, recorded_fit
 from graphveil.auditing.whole_fits import one_run_bound, one_run_p_value, one_run_scores, run_trials
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
-from support.audits import GRAPH, maker
+from support.audits import GRAPH, directed_graph, maker
 
 LEVEL = gv.KNeighbor(1)
 AUTO = {"epochs": 5, "delta": 1e-3}
@@ -61,19 +60,10 @@ def test_one_run_p_values_match_the_published_ones():
     assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
 
 
-def directed_graph():
-    """GRAPH with a part of its entries, each by itself."""
-    entries = GRAPH.to_scipy().tocoo()
-    kept = np.random.default_rng(0).random(entries.nnz) < 0.7
-    masks = {name: getattr(GRAPH, name) for name in ("train_mask", "val_mask", "test_mask")}
-    edges = np.stack([entries.coords[0][kept], entries.coords[1][kept]])
-    return Graph.from_edge_index(edges, x=GRAPH.features, y=GRAPH.labels, directed=True, **masks)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "epsilon", "directed"),
-    [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True)],
+    [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True), (gv.Node(20), 4.0, True)],
     ids=str,
 )
 def test_whole_fits_of_auto_are_consistent(level, epsilon, directed):
@@ -88,7 +78,7 @@ def test_whole_fits_of_auto_are_consistent(level, epsilon, directed):
 
 def test_trials_that_take_different_branches_have_rows_of_one_length():
     pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
-    branches = iter(["graph", "features", "balanced"] * 4)
+    branches = iter(["graph", "features", "balanced", "sums"] * 3)
     taken = []
 
     def alternating(plan, source):
@@ -96,7 +86,7 @@ def test_trials_that_take_different_branches_have_rows_of_one_length():
         return ledger_on_branch(taken[-1], Ledger, plan, source)
 
     trials = run_trials(maker("auto", LEVEL, 8.0, **AUTO), pair, 12, 1, alternating, replay=False)
-    assert set(taken) == {"graph", "features", "balanced"}
+    assert set(taken) == {"graph", "features", "balanced", "sums"}
     assert {len(view) for view in trials.views.values()} == {12}
     assert {"released", "weights", "predictions", "query"} == set(trials.scores())
 
@@ -106,11 +96,12 @@ def test_one_run_reads_the_release_where_the_graph_is_read():
         branch: one_run_scores(
             maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_on_branch, branch, Ledger)
         )
-        for branch in ("features", "balanced", "graph")
+        for branch in ("features", "sums", "balanced", "graph")
     }
     assert scores["balanced"].auc > 0.8
     assert scores["graph"].auc > 0.8
     assert not scores["features"].values.any()
+    assert not scores["sums"].values.any()
 
 
 def test_the_bound_of_one_run_grows_with_the_canaries():
