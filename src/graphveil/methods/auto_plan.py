@@ -68,6 +68,9 @@ def _statistics_first(
         "graph release": defaults.GRAPH_RELEASE,
         "graph head": defaults.HEAD_SHARE,
     }
+    if 0 < facts.features <= defaults.NARROW_FEATURES:
+        # The head reads features too, so it gets what class sums have elsewhere.
+        shares["balanced sums"], shares["balanced head"] = shares["balanced head"], shares["balanced sums"]
     if balanced[1].sensitivity.worst == 0:
         del shares["balanced release"], shares["graph release"]
     return Spending(
@@ -145,8 +148,10 @@ def _alone_shares(statistics: float, facts: PublicFacts) -> dict[str, float]:
         "expectation": defaults.expectation_share(facts.train_nodes),
     }
     rest = 1 - sum(shares.values())
-    later = {"more features": rest, "more class sums": rest - defaults.SUMS_HEAD_SHARE}
-    later["sums head"] = defaults.SUMS_HEAD_SHARE
+    head = defaults.SUMS_HEAD_SHARE
+    if 0 < facts.features <= defaults.NARROW_FEATURES:
+        head = rest - head  # it reads features too
+    later = {"more features": rest, "more class sums": rest - head, "sums head": head}
     return {name: share for name, share in {**shares, **later}.items() if share}
 
 

@@ -66,7 +66,7 @@ LARGEST_SCORE, DIRECTION_LENGTH = 20.0, 4.0
 WORTH_IT_POINTS, DOUBT, ALIKE_POINTS = 1.0, 1.5, 1.0
 # By how much right answers above chance are taken to grow at most where the squared mu of features is doubled: by class
 # sums, and by training. 2 would be growth without an end.
-SUMS_GROWTH, TRAINING_GROWTH = 1.5, 1.15
+SUMS_GROWTH, TRAINING_GROWTH = 1.5, 1.1
 # What the scores of class sums count beside a network that is trained.
 SUMS_BESIDE_NETWORK = 0.3
 # How much the neighbours of one node resemble each other (the concentration of a Dirichlet distribution): with it,

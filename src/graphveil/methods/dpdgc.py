@@ -25,7 +25,13 @@ from graphveil.methods.expectation import (
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.linear_features import train_linear, without_noise, without_own_influence
+from graphveil.methods.linear_features import (
+    LinearClassifier,
+    Products,
+    train_linear,
+    without_noise,
+    without_own_influence,
+)
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.spending import Settings, Spend
 from graphveil.methods.tables import log_likelihoods, shrunk_rows
@@ -177,7 +183,7 @@ class DPDGC(DecoupledConvolution):
         self._train(network.network, logits, data, ledger, training)
         nothing = torch.zeros(data.nodes, 0, device=self.device)
         self._table = self._released = nothing
-        self._head = NeighborHead(network, None, ledger.plan).to(self.device)
+        self._head = NeighborHead(network, None, ledger.plan, data.features).to(self.device)
         with torch.no_grad():
             return self._head(data.features, nothing)
 
@@ -195,12 +201,18 @@ class DPDGC(DecoupledConvolution):
         W = Z = torch.zeros(data.nodes, 0, device=scores.device)
         if branch is not None:
             W, Z = self._read_neighbors(data, ledger, scores)
-        head = NeighborHead(features, branch, ledger.plan).to(self.device)
+        head = NeighborHead(features, branch, ledger.plan, data.features).to(self.device)
         self._table, self._released, self._head = W, Z, head
-        evidence_of = KeptRows(head.evidence(scores, Z))
+        evidence_of, products_of = KeptRows(head.evidence(scores, Z)), Products(data.features)
+
+        def logits(rows: torch.Tensor | None) -> torch.Tensor:
+            assert rows is not None
+            joined: torch.Tensor = head.out(evidence_of(rows))
+            return joined if head.few is None else joined + head.few.out(products_of(rows))
+
         train_privately(
-            head.out,
-            lambda rows: head.out(evidence_of(rows)),
+            head,
+            logits,
             data.target,
             ledger,
             training.name,
@@ -230,7 +242,7 @@ class DPDGC(DecoupledConvolution):
     def covered_parts(self, plan: Plan, like: Rows) -> dict[str, torch.nn.Module | torch.Tensor]:
         if not _in_closed_form(plan):
             return super().covered_parts(plan, like)
-        head = NeighborHead(self._features_of(plan, like), None, plan)
+        head = NeighborHead(self._features_of(plan, like), None, plan, like)
         return {"head": head, "table": torch.empty(plan.facts.nodes, self._read_width(plan))}
 
     def _features_of(self, plan: Plan, like: Rows) -> torch.nn.Module:
@@ -292,12 +304,13 @@ class NeighborHead(nn.Module):
         features: The classifier of features.
         branch: What the branch that is followed expects of Z. None where the graph is not read.
         plan: The plan, on that branch.
+        like: Features, of which the width and the form are read.
     """
 
     expected: torch.Tensor
     spread: torch.Tensor
 
-    def __init__(self, features: nn.Module, branch: GraphBranch | None, plan: Plan) -> None:
+    def __init__(self, features: nn.Module, branch: GraphBranch | None, plan: Plan, like: Rows) -> None:
         super().__init__()
         self.features = features
         classes = plan.facts.classes
@@ -306,7 +319,10 @@ class NeighborHead(nn.Module):
         self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
         self._release = next(iter(plan.with_role("release")), None)
         self._learns = bool(plan.with_role("head"))
+        self.few: LinearClassifier | None = None
         if self._learns:
+            if 0 < like.shape[1] <= defaults.NARROW_FEATURES:
+                self.few = LinearClassifier(like, classes)
             own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
             first = [own] if self._release is None else [own, neighbors, torch.zeros(classes, classes)]
             self.out = Linear(classes * len(first), classes)
@@ -320,7 +336,8 @@ class NeighborHead(nn.Module):
             return logits
         # Some rows at a time: what the map reads takes many times the memory of what it returns.
         blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
-        return torch.cat([self.out(self.evidence(*block)) for block in blocks])
+        joined = torch.cat([self.out(self.evidence(*block)) for block in blocks])
+        return joined if self.few is None else joined + self.few(x)
 
     @torch.no_grad()
     def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:

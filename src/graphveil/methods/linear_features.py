@@ -60,7 +60,7 @@ def with_products(rows: Rows) -> Rows:
     return both.mul_(defaults.FEATURE_NORM / math.sqrt(2))
 
 
-class _Products:
+class Products:
     """`with_products` of some of the rows. They are kept while their index exists, as long as they do not take much."""
 
     def __init__(self, rows: Rows) -> None:
@@ -98,7 +98,7 @@ def train_linear(
 ) -> tuple[Trained, Trained]:
     """Classifiers trained as the mechanism `name` plans it: after half of its steps, and after all."""
     model, half = (LinearClassifier(data.features, data.classes).to(device) for _ in range(2))
-    inputs = _Products(data.features)
+    inputs = Products(data.features)
 
     def logits(rows: torch.Tensor | None) -> torch.Tensor:
         assert rows is not None
