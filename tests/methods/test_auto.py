@@ -231,7 +231,7 @@ def test_plans_list_what_is_shared_and_all_branches(shape):
 
 @pytest.mark.parametrize(("shape", "branch"), SHAPES_AND_BRANCHES)
 def test_forced_branches_are_certified_and_come_back_from_a_file(shape, branch, tmp_path):
-    _, is_directed, shared, later = SHAPES[shape]
+    _, _, shared, later = SHAPES[shape]
     graph, model = shaped(shape, branch)
     certificate = model.certificate_
     assert certificate.followed == branch

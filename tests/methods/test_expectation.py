@@ -131,7 +131,9 @@ def test_scores_that_read_other_rows_are_caught():
         for each in changed:
             each[0] = torch.tensor([300.0, 0.0, -300.0])
         for name, made in (("own", list), ("all", with_all_rows)):
-            before, after = (right_counts(labels, trained, made(each), graph_branches(), PRIORS) for each in (sums, changed))
+            before, after = (
+                right_counts(labels, trained, made(each), graph_branches(), PRIORS) for each in (sums, changed)
+            )
             moved[name] = max(moved[name], float((after - before).norm()))
     assert moved["own"] <= BOUND < moved["all"]
 

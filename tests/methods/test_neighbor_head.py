@@ -127,7 +127,8 @@ def test_one_row_moves_all_that_it_learns_within_one_clip(branch, width):
 
 
 def test_many_features_are_not_read_by_the_head_itself():
-    for width, reads in ((0, False), (1, True), (defaults.NARROW_FEATURES, True), (defaults.NARROW_FEATURES + 1, False)):
+    most = defaults.NARROW_FEATURES
+    for width, reads in ((0, False), (1, True), (most, True), (most + 1, False)):
         assert (head(torch.zeros(4, width)).few is not None) == reads
 
 
