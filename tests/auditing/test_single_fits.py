@@ -20,9 +20,8 @@ from graphveil.auditing.single_fits import (
 )
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
 from graphveil.methods.fitted import FittedModel
-from support.audits import GRAPH, maker
+from support.audits import GRAPH, directed_graph, maker
 
 LEVEL = gv.KNeighbor(1)
 AUTO = {"epochs": 5, "delta": 1e-3}
@@ -44,25 +43,17 @@ def test_one_run_p_values_match_the_published_ones():
     assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
 
 
-def directed_graph():
-    """GRAPH with a part of its entries, each by itself."""
-    entries = GRAPH.to_scipy().tocoo()
-    kept = np.random.default_rng(0).random(entries.nnz) < 0.7
-    masks = {name: getattr(GRAPH, name) for name in ("train_mask", "val_mask", "test_mask")}
-    edges = np.stack([entries.coords[0][kept], entries.coords[1][kept]])
-    return Graph.from_edge_index(edges, x=GRAPH.features, y=GRAPH.labels, directed=True, **masks)
-
-
 def test_one_run_reads_the_release_where_the_graph_is_read():
     scores = {
         branch: one_run_scores(
             maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_on_branch, branch, Ledger)
         )
-        for branch in ("features", "balanced", "graph")
+        for branch in ("features", "sums", "balanced", "graph")
     }
     assert scores["balanced"].auc > 0.8
     assert scores["graph"].auc > 0.8
     assert not scores["features"].values.any()
+    assert not scores["sums"].values.any()
 
 
 def test_the_bound_of_one_run_grows_with_the_canaries():

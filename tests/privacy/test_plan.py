@@ -297,10 +297,10 @@ def test_which_branch_is_followed_changes_no_figure():
     assert names(features) == [*shared, "more features"]
     assert names(balanced) == [
         *shared,
-        *(f"balanced {part}" for part in ("features", "responses", "release", "head")),
+        *(f"balanced {part}" for part in ("sums", "responses", "release", "head")),
     ]
     assert names(graph) == [*shared, *(f"graph {part}" for part in ("responses", "release", "head"))]
-    assert names(sums) == [*shared, "more class sums"]
+    assert names(sums) == [*shared, "more class sums", "sums head"]
     for outcome in (features, sums, balanced, graph):
         assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
         assert outcome.rdp_epsilon == plan.rdp_epsilon

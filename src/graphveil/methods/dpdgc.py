@@ -43,15 +43,21 @@ class DPDGC(DecoupledConvolution):
     """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
     With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
-    of it. Where attributes are private, four things are paid for first: how training nodes of each class are linked,
-    the sum of the features of each class, a first linear classifier of features, and how many training nodes would come
-    out right in each of the branches. The rest of the budget follows from that. On undirected graphs it is a network of
-    features alone ("features"), more exact class sums ("sums"), features and neighbours ("balanced"), or neighbours
-    beside the first features ("graph"). Neighbours are read through responses (training nodes respond with their label,
-    the others with what features say about them). What they say about a node follows in closed form from the
-    statistics; a linear head joins it with features. On directed graphs the statistics are about nodes that link to the
-    same node, and "balanced" reads tables of them; at node level the graph is not read. With public attributes a table
-    is taken by the level.
+    of it. Where attributes are private, four things are paid for first: how training nodes of each class are linked
+    ("statistics"), the sums of the features of each class ("class sums"), a first linear classifier of features, which
+    only shows what training is worth, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs the branches are:
+
+    - "features": a network of features, trained beside the scores of class sums;
+    - "sums": more class sums, and a small trained head;
+    - "balanced": more class sums, neighbours, and a head that joins them;
+    - "graph": neighbours, and a head that joins them with the first class sums.
+
+    Neighbours are read through responses (training nodes respond with their label, the others with what class sums say
+    about them). What they say about a node follows in closed form from the statistics. On directed graphs the
+    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "graph"; at
+    node level the graph is not read, and only "features" and "sums" are left. With public attributes a table is taken
+    by the level.
 
     With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
     W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have

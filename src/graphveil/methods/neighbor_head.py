@@ -19,8 +19,9 @@ from graphveil.privacy.plan import Plan
 class NeighborHead(nn.Module):
     """A linear map of what features and neighbours say about each class.
 
-    It reads three numbers for each class: the logit of features, the log-likelihood of the neighbours' responses, and
-    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two.
+    It reads three numbers for each class: the score of class sums, the log-likelihood of the neighbours' responses, and
+    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two. Where
+    features are few, and in the branch "joint", it reads features too; of few ones also the products of their pairs.
 
     Args:
         features: The classifier of features.
