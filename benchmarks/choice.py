@@ -22,8 +22,7 @@ import torch
 
 import graphveil as gv
 from graphveil.auditing.recording import Recorder, ledger_on_branch
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Ledger
+from graphveil.execution import Ledger, LedgerLike
 from graphveil.methods import defaults
 from graphveil.methods.auto_plan import CLASS_SUMS
 from graphveil.methods.class_sums import ClassSums

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
-from graphveil.execution import ledger
+from graphveil import execution as ledger
 from graphveil.execution import sparse_rows as sparse
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from graphveil import noise
-from graphveil.noise import keystream, normals
+from graphveil.noise import normals
 
 
 @pytest.fixture(scope="session")
@@ -44,5 +44,5 @@ def arithmetic(request):
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "torch":
             patch.setattr(noise, "fastest_normals", normals.TorchNormals)
-            patch.setattr(noise, "fastest_keystream", keystream.PackagedKeystream)
+            patch.setattr(noise, "fastest_keystream", noise.PackagedKeystream)
         yield request.param

@@ -21,7 +21,7 @@ from graphveil.accounting import (
     gaussian_mu,
 )
 from graphveil.accounting.composition import RENYI_ORDERS, _renyi
-from graphveil.accounting.discretised import discretised, pure_epsilon
+from graphveil.accounting.losses import discretised, pure_epsilon
 from graphveil.errors import InvalidInput
 
 CHECK_VALUES = [

@@ -9,8 +9,8 @@ import scipy.sparse as sp
 import graphveil as gv
 from graphveil.artifact.saving import NOT_KEPT
 from graphveil.graph import write_graph
+from graphveil.graph.summary import Naming
 from graphveil.methods import method_class
-from graphveil.methods.naming import Naming
 from support.artifacts import GRAPH, NEW, fitted
 
 LEVELS = [gv.Public(), gv.Edge(), gv.KNeighbor(1), gv.KNeighbor(1, attributes=False), gv.Node(40)]

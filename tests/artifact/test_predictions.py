@@ -15,9 +15,8 @@ import graphveil as gv
 from graphveil import artifact
 from graphveil.artifact.contents import JOURNAL
 from graphveil.artifact.predictions import FolderAnswers, Probabilities, read_new_nodes
-from graphveil.graph.summary import FeatureColumn
+from graphveil.graph.summary import FeatureColumn, Naming
 from graphveil.methods import new_nodes
-from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import epsilon_with
 from support.artifacts import GRAPH, NEW, fitted
 

@@ -12,7 +12,7 @@ from graphveil.auditing.verify import verify
 from graphveil.checkpoint import Checkpoint
 from graphveil.checkpoint.folder import FORMAT, STATE
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.decoding import render_checksummed
+from graphveil.validate import render_checksummed
 from support.artifacts import GRAPH, NEW, fitted, reseal
 
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]

@@ -8,7 +8,7 @@ from graphveil.artifact import load
 from graphveil.checkpoint.folder import State
 from graphveil.errors import InvalidInput
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.decoding import render_checksummed
+from graphveil.validate import render_checksummed
 
 
 def test_an_artifact(tmp_path):

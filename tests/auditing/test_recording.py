@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent_fits import adjacent_graphs, small_part
 from graphveil.auditing.recording import (
     Entry,
     Recorder,

@@ -2,7 +2,7 @@ import functools
 
 import pytest
 
-from graphveil.storage import files as storage
+from graphveil import storage
 from support.checkpoints import GRAPH, make
 
 

@@ -12,7 +12,7 @@ import graphveil as gv
 from graphveil.artifact import saving
 from graphveil.checkpoint import AlreadySaved, Checkpoint
 from graphveil.checkpoint.folder import ARTIFACT, STATE
-from graphveil.storage.files import Unwritable
+from graphveil.storage import Unwritable
 from support.checkpoints import GRAPH, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")
@@ -143,6 +143,6 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_drawn(fol
     def refuse(*_, **__):
         raise OSError(30, os.strerror(30))
 
-    monkeypatch.setattr("graphveil.storage.files.tempfile.NamedTemporaryFile", refuse)
+    monkeypatch.setattr("graphveil.storage.tempfile.NamedTemporaryFile", refuse)
     with pytest.raises(gv.InvalidInput, match="cannot be written: Read-only file system"), resumed(folder):
         pass

@@ -9,7 +9,7 @@ import torch
 
 from graphveil.checkpoint.folder import STATE
 from graphveil.methods import defaults
-from graphveil.methods.stages import Best
+from graphveil.methods.networks import Best
 from support.checkpoints import CASES, GRAPH, fit_until_finished, make
 
 pytestmark = pytest.mark.usefixtures("quick_disk")

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from graphveil.cli.experiments import bench
 from graphveil.errors import InvalidInput
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 from support.specs import write_spec
 
 app = typer.Typer()

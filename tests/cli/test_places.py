@@ -11,11 +11,11 @@ from types import SimpleNamespace
 import pytest
 
 import graphveil as gv
+from graphveil import storage
 from graphveil.artifact import saving
 from graphveil.checkpoint.folder import ARTIFACT, STATE
 from graphveil.execution import Ledger
 from graphveil.graph import csbm, write_graph
-from graphveil.storage import files as storage
 
 FIT = ["--seed", "7", "--steps", "3", "--method", "dpdgc"]
 

@@ -14,8 +14,7 @@ from typer.testing import CliRunner
 import graphveil as gv
 from graphveil.cli import app
 from graphveil.graph import write_graph
-from graphveil.graph.summary import FeatureColumn
-from graphveil.methods.naming import Naming
+from graphveil.graph.summary import FeatureColumn, Naming
 from support.artifacts import GRAPH, fitted, save_with_new_nodes
 
 RUNNER = CliRunner()

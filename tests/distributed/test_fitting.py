@@ -19,6 +19,7 @@ import torch
 from typer.testing import CliRunner
 
 import graphveil as gv
+from graphveil import storage
 from graphveil.checkpoint import folder
 from graphveil.cli import app
 from graphveil.distributed import Group, Shard, ShardedCheckpoint, fit, save
@@ -29,7 +30,6 @@ from graphveil.graph.summary import Undeclared
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
-from graphveil.storage import files as storage
 from support.distributed_fits import CASES, graph, linked
 from support.jobs import together, torchrun
 

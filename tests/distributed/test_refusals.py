@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import graphveil as gv
+from graphveil import storage
 from graphveil.checkpoint.folder import ARTIFACT, STATE
 from graphveil.cli import train_sharded
 from graphveil.cli.train import Options
@@ -18,7 +19,6 @@ from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
-from graphveil.storage import files as storage
 from support.distributed_fits import graph
 from support.jobs import together, torchrun
 

@@ -9,7 +9,7 @@ from graphveil.distributed.group import Group
 from graphveil.distributed.shard import Layout, RowShard, SharedSource, Span
 from graphveil.execution.draws import add_gaussian_
 from graphveil.noise import NoiseSource
-from graphveil.privacy.lattice import noise_step
+from graphveil.privacy.mechanisms import noise_step
 
 NODES, WIDTH = 4001, 17  # rows end within chunks
 

@@ -11,13 +11,13 @@ import torch
 
 import graphveil as gv
 from graphveil.auditing import survey
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent_fits import adjacent_graphs, small_part
 from graphveil.auditing.twins import Twin
 from graphveil.cli import main
 from graphveil.experiments import builtin_spec, read_results
 from graphveil.graph import csbm, write_graph
 from graphveil.methods import METHODS, method_class, method_named, other_names
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 from methods.test_adjacent_fits import moves
 from support.audits import GRAPH, maker
 from support.method_levels import LEVELS

@@ -25,8 +25,8 @@ from graphveil.execution.draws import (
 from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import OUTWARD, noise_step
 from graphveil.privacy.levels import Edge
+from graphveil.privacy.mechanisms import OUTWARD, noise_step
 from support.checks import answers_truthfully, has_noise
 
 pytestmark = pytest.mark.usefixtures("arithmetic")

@@ -18,7 +18,7 @@ from graphveil.execution.exact import EXACT, Linear, product, selu
 from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows, SparseLinear
 from graphveil.execution.sums import Factor
-from graphveil.privacy.lattice import GradientLattice, noise_step, table_step
+from graphveil.privacy.mechanisms import GradientLattice, noise_step, table_step
 from support.threads import on_threads
 
 SIZES = [1e-30, 1e-3, 1.0, 1e6, 1e30]

@@ -8,7 +8,7 @@ import pytest
 from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, execution, read_spec, run_spec
 from graphveil.experiments.execution import graphs_at_hand
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 
 
 def test_a_stand_in_keeps_its_own_name(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from graphveil.experiments import read_spec, run_spec
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 
 FORK = multiprocessing.get_context("fork")
 

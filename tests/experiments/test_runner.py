@@ -7,7 +7,7 @@ from graphveil import experiments
 from graphveil.errors import InvalidInput
 from graphveil.experiments import Spec, execution, read_spec, run_spec
 from graphveil.privacy.certificate import Certificate
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 
 # Time, memory and date are measured; everything else must be a function of the run.
 MEASURED = ("seconds", "total_seconds", "peak_memory_mb", "finished")

@@ -1,7 +1,7 @@
 import pytest
 
 from graphveil.experiments import SPECS, as_text, read_results, summary
-from graphveil.storage.files import Journal
+from graphveil.storage import Journal
 from support.results import record
 
 ACCURACY = {"dpdgc": 0.60, "gap": 0.50, "mlp": 0.598}

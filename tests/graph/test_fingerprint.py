@@ -8,8 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, Graph
 
 CHANGES: dict[str, dict[str, Any]] = {
     "another link": {"indptr": [0, 2, 4, 5, 7], "indices": [1, 2, 0, 2, 3, 0, 2], "directed": True},

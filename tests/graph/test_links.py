@@ -10,8 +10,7 @@ import torch
 from torch_geometric.data import Data, HeteroData
 
 from graphveil.errors import InvalidInput
-from graphveil.graph import Graph, cap_degree, column_sums, read_graph, write_graph
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, Graph, cap_degree, column_sums, read_graph, write_graph
 from graphveil.graph.links import Relations, total
 
 EDGES = np.array([[0, 1, 2, 0], [1, 2, 0, 2]])

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import graphveil as gv
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent_fits import adjacent_graphs, small_part
 from graphveil.auditing.canaries import hides_own_row
 from graphveil.auditing.mistakes import UnboundedLayers
 from graphveil.auditing.recording import ledger_on_branch, recorded_fit, replayed_fit

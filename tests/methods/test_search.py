@@ -9,7 +9,7 @@ from sklearn.base import clone, is_classifier
 
 import graphveil as gv
 from graphveil.accounting import Composition
-from graphveil.auditing.adjacent import AdjacentGraphs, small_part
+from graphveil.auditing.adjacent_fits import AdjacentGraphs, small_part
 from graphveil.auditing.recording import Replay, recorded_fit
 from graphveil.auditing.verify import check_certificate, verify
 from graphveil.execution import Ledger

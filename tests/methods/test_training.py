@@ -6,8 +6,8 @@ import torch
 from torch.nn import functional
 
 import graphveil as gv
+from graphveil.execution import Stages
 from graphveil.execution.exact import Linear
-from graphveil.execution.ledger import Stages
 from graphveil.graph import csbm
 from graphveil.methods.training import Target, train_freely
 

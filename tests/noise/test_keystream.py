@@ -4,8 +4,9 @@ from importlib.machinery import ModuleSpec
 import pytest
 import torch
 
-from graphveil.noise import keystream
-from graphveil.noise.keystream import CHUNK, LockFreeKeystream, PackagedKeystream
+from graphveil import noise
+from graphveil.noise import LockFreeKeystream, PackagedKeystream
+from graphveil.noise.normals import CHUNK
 
 KEY = bytes(range(32))
 
@@ -14,7 +15,7 @@ KEY = bytes(range(32))
 def stream(request):
     if request.param == "packaged":
         return PackagedKeystream()
-    library = keystream.openssl()
+    library = noise.openssl()
     return LockFreeKeystream(library) if library is not None else pytest.skip("Python's OpenSSL is out of reach")
 
 
@@ -89,11 +90,11 @@ def test_an_openssl_that_refuses_makes_no_words():
 
 def test_one_that_disagrees_is_not_used(monkeypatch):
     monkeypatch.setattr(PackagedKeystream, "_go_on", lambda self, size: self._words.fill_(7))
-    assert keystream.openssl.__wrapped__() is None
+    assert noise.openssl.__wrapped__() is None
 
 
 @pytest.mark.parametrize("origin", [None, ctypes.__file__, "built-in"])
 def test_where_it_is_out_of_reach_the_package_draws(monkeypatch, origin):
-    monkeypatch.setattr(keystream, "find_spec", lambda name: ModuleSpec(name, None, origin=origin))
-    monkeypatch.setattr(keystream, "openssl", keystream.openssl.__wrapped__)
-    assert isinstance(keystream.fastest_keystream(), PackagedKeystream)
+    monkeypatch.setattr(noise, "find_spec", lambda name: ModuleSpec(name, None, origin=origin))
+    monkeypatch.setattr(noise, "openssl", noise.openssl.__wrapped__)
+    assert isinstance(noise.fastest_keystream(), PackagedKeystream)

@@ -15,8 +15,7 @@ from scipy import stats
 
 from graphveil import noise
 from graphveil.noise import NoiseSource, normals
-from graphveil.noise.keystream import CHUNK
-from graphveil.noise.normals import NORMAL_ERROR, CompiledNormals, OpenPair, Rounding, TorchNormals, settle
+from graphveil.noise.normals import CHUNK, NORMAL_ERROR, CompiledNormals, OpenPair, Rounding, TorchNormals, settle
 
 SOURCE = Path(normals.__file__).with_name("normals.c")
 CC = (sysconfig.get_config_var("CC") or "cc").split()

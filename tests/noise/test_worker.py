@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from graphveil import noise
-from graphveil.noise import Worker
-from graphveil.noise.keystream import BLOCKS, CHUNK, LockFreeKeystream
-from graphveil.noise.normals import CompiledNormals, Rounding
+from graphveil.noise import BLOCKS, LockFreeKeystream, Worker
+from graphveil.noise.normals import CHUNK, CompiledNormals, Rounding
 
 KEY = bytes(range(32))
 ROUNDING = Rounding(std=1.7, step=2.0**-10)

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
+from graphveil import execution
 from graphveil.accounting import Gaussian, RandomizedResponse, SampledGaussian, compose, gaussian_mu
 from graphveil.auditing.mistakes import noise_of_one_sum
 from graphveil.errors import BudgetExceeded
-from graphveil.execution import Ledger, ledger
+from graphveil.execution import Ledger
 from graphveil.execution.draws import add_gaussian, add_gaussian_, randomized_response
 from graphveil.methods.spending import make_plan
 from graphveil.noise import NoiseSource
@@ -106,7 +107,7 @@ class Spy:
     def __init__(self, monkeypatch):
         self.drawn = []
         for draw in (add_gaussian, add_gaussian_):
-            monkeypatch.setattr(ledger, draw.__name__, self._recorded(draw))
+            monkeypatch.setattr(execution, draw.__name__, self._recorded(draw))
 
     def _recorded(self, draw):
         def recorded(value, std, source):

@@ -184,7 +184,7 @@ def test_a_killed_training_counts_in_full_and_is_not_counted_twice(tmp_path, mon
 
 
 def test_the_entry_is_on_disk_before_anything_is_drawn(tmp_path, monkeypatch):
-    from graphveil.execution import ledger as execution
+    from graphveil import execution
 
     path, seen = tmp_path / "people.json", []
 

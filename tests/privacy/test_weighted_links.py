@@ -21,8 +21,8 @@ from graphveil.methods.tables import neighbor_label_counts
 from graphveil.methods.training import Target
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import WEIGHT_BITS
 from graphveil.privacy.levels import Edge, KNeighbor, Node
+from graphveil.privacy.mechanisms import WEIGHT_BITS
 
 LEVELS = [Edge("directed"), Edge("undirected"), KNeighbor(1), KNeighbor(3), Node(2), Node(4)]
 MOST = 10.0

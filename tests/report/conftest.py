@@ -5,7 +5,7 @@ import pytest
 
 from graphveil.evaluation import evaluate
 from graphveil.experiments import SPECS
-from graphveil.storage.files import Journal
+from graphveil.storage import Journal
 from support.results import certificate_of, record
 
 

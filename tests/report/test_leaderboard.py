@@ -10,7 +10,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments import SPECS, GraphRef, read_results
 from graphveil.report import write_report
 from graphveil.report.leaderboard import leaderboards, overall
-from graphveil.storage.files import Journal
+from graphveil.storage import Journal
 from support.results import record, write_results
 
 SCORES = {

@@ -8,7 +8,7 @@ import pytest
 
 import graphveil as gv
 from graphveil.artifact.contents import TOKEN_SECRET
-from graphveil.methods.naming import Naming
+from graphveil.graph.summary import Naming
 from graphveil.serve import Predictions, Tokens, tokens_of
 from support.artifacts import reseal
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.methods.naming import Naming
+from graphveil.graph.summary import Naming
 from support.service import (
     Predictions,
     Service,

@@ -9,7 +9,7 @@ from graphveil.methods.spending import make_plan
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import KNeighbor, Public, level_to_dict
-from graphveil.storage.files import Journal
+from graphveil.storage import Journal
 
 FACTS = PublicFacts(nodes=2708, train_nodes=2031, features=1433, classes=7)
 VERSIONS = {"python": "3.11", "graphveil": "0.1.0", "torch": "2.13.0"}

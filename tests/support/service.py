@@ -14,7 +14,7 @@ httpx = pytest.importorskip("httpx", reason="needs the extra: pip install 'graph
 for module in ("fastapi", "uvicorn", "httptools"):
     pytest.importorskip(module, reason="needs the extra: pip install 'graphveil[serve]'")
 
-from graphveil.methods.naming import Naming  # noqa: E402
+from graphveil.graph.summary import Naming  # noqa: E402
 from graphveil.serve import Predictions, Tokens  # noqa: E402
 from graphveil.serve.app import make_app  # noqa: E402
 from graphveil.serve.server import bind, make_server  # noqa: E402

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from graphveil import validate
-from graphveil.accounting.composition import Composition, compose
-from graphveil.accounting.discretised import discretised
+from graphveil.accounting.composition import SAFETY, Composition, gaussian_delta, gaussian_epsilon
 from graphveil.accounting.losses import (
     AnyOf,
     Gaussian,
@@ -23,9 +22,7 @@ from graphveil.accounting.losses import (
     RandomizedResponse,
     SampledGaussian,
     check_losses,
-    gaussian_delta,
-    gaussian_epsilon,
-    gaussian_mu,
+    discretised,
 )
 from graphveil.errors import InvalidInput
 
@@ -49,6 +46,48 @@ _TOLERANCE = 1e-3
 # Searches aim inside the accepted range, so that a small error still ends within it.
 _AIM = 1 - 0.4 * _TOLERANCE
 _MOST_EVALUATIONS = 60
+
+
+def compose(losses: Iterable[Loss]) -> Composition:
+    """The composition of mechanisms.
+
+    Args:
+        losses: What each mechanism costs.
+
+    Returns:
+        A value that computes epsilon for delta and the reverse.
+
+    Raises:
+        InvalidInput: One of `losses` is not a loss.
+
+    Formal guarantee: that of `Composition`.
+
+    >>> parts = [SampledGaussian(noise_multiplier=2.16, group_size=2, sampling_rate=0.0129, steps=7735)]
+    >>> round(compose(parts).epsilon(1e-5), 2)
+    10.64
+    """
+    return Composition(check_losses(losses))
+
+
+def gaussian_mu(epsilon: float, delta: float) -> float:
+    """The largest mu whose Gaussian mechanism is (epsilon, delta)-DP.
+
+    Args:
+        epsilon: The target.
+        delta: Between 0 and 1, both excluded.
+
+    Returns:
+        mu, rounded down: take noise of sensitivity / mu.
+
+    Formal guarantee: a Gaussian mechanism with this mu is (epsilon, delta)-DP.
+    """
+    upper = 1.0
+    while gaussian_delta(upper, epsilon) < delta:
+        upper *= 2
+    from scipy.optimize import brentq  # slow to load, and most commands need none
+
+    root = brentq(lambda mu: gaussian_delta(mu, epsilon) - delta, 0.0, upper, xtol=1e-15, rtol=1e-14)
+    return float(root) * (1 - SAFETY)
 
 
 @dataclass(frozen=True)

@@ -40,17 +40,16 @@ from graphveil.artifact.saving import (
 )
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, Graph
+from graphveil.graph.summary import Naming
 from graphveil.methods import method_class
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.naming import Naming
 from graphveil.methods.predictions import FittedState
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import level_from_dict, with_unit
-from graphveil.storage.decoding import check_declared, decoding, inside
+from graphveil.validate import check_declared, decoding, inside
 
 __all__ = ["list_derived", "load", "problems", "save"]
 

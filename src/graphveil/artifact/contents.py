@@ -22,8 +22,8 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.sparse_rows import CsrRows, Rows, SparseLinear
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.plan import Plan
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
-from graphveil.storage.files import locked, replace_file
+from graphveil.storage import locked, replace_file
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-artifact/3"
 MANIFEST = "manifest.json"

@@ -17,12 +17,12 @@ import numpy as np
 
 from graphveil.artifact.contents import JOURNAL, read_manifest, write_manifest
 from graphveil.errors import InvalidInput
-from graphveil.graph.summary import FeatureColumn
-from graphveil.methods.naming import Naming, column_names
+from graphveil.graph.summary import FeatureColumn, Naming
 from graphveil.methods.new_nodes import Answer, Answers
+from graphveil.methods.predictions import column_names
 from graphveil.privacy.plan import PublicFacts
-from graphveil.storage.decoding import check_declared, decoding
-from graphveil.storage.files import append, locked
+from graphveil.storage import append, locked
+from graphveil.validate import check_declared, decoding
 
 if TYPE_CHECKING:
     import torch

@@ -34,8 +34,8 @@ from graphveil.privacy.certificate import Certificate
 from graphveil.privacy.levels import Edge, Public, describe, level_to_dict
 from graphveil.privacy.mechanisms import GaussianRelease
 from graphveil.privacy.plan import Plan
-from graphveil.storage.decoding import without_infinity
-from graphveil.storage.files import Unwritable, check_new_folder, unwritable, write_folder
+from graphveil.storage import Unwritable, check_new_folder, unwritable, write_folder
+from graphveil.validate import without_infinity
 
 CONFIG_FORMAT = "graphveil-model/2"
 CARD, CONFIG = "public/model_card.md", "public/config.json"

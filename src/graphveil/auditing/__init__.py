@@ -13,13 +13,20 @@ from typing import Any
 import numpy as np
 
 from graphveil import validate
-from graphveil.auditing import arithmetic, black_box
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing import arithmetic
+from graphveil.auditing.adjacent_fits import adjacent_graphs, best_score, run_trials, small_part
 from graphveil.auditing.bounds import Bound, Scores, gaussian_bound, lower_bound, threshold_bound
 from graphveil.auditing.mechanisms import Subject, attack_mechanisms, attack_name
 from graphveil.auditing.report import AuditReport, Finding, Movement
+from graphveil.auditing.single_fits import (
+    Leak,
+    infer_membership,
+    one_run_bound,
+    one_run_scores,
+    shows_readers,
+    steal_links,
+)
 from graphveil.auditing.twins import TWINS, Twin, twin_named
-from graphveil.auditing.whole_fits import best_score, one_run_bound, one_run_scores, run_trials, shows_readers
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger, LedgerLike
 from graphveil.graph import Graph, csbm
@@ -189,12 +196,7 @@ def audit(
     each = 1 - (1 - confidence) / max(1, len(tasks))
     rng = np.random.default_rng(seed)
     findings = [task(int(rng.integers(2**52)), each) for task in tasks]
-    leaks = list[black_box.Leak]()
-    for name in (name for name in BLACK_BOX if name in chosen):
-        found = _leaks(case, name, int(rng.integers(2**52)))
-        leaks += found
-        if not found:
-            skipped.append(f"{name}: {case.cls.method} answers nothing about a node without its links")
+    leaks = _leaks(case, chosen, rng, skipped)
     movements: list[Movement] = []
     if "arithmetic" in chosen:
         pairs = trials if alone and trials is not None else 0
@@ -369,8 +371,13 @@ def _end_to_end(case: Case, fits: int, seed: int, each: float) -> Finding:
     return Finding("end-to-end", target, plan.epsilon, bound, scores, time.perf_counter() - start)
 
 
-def _leaks(case: Case, name: str, seed: int) -> list[black_box.Leak]:
-    arguments = (case.model, case.graph, case.level, seed, case.make_ledger)
-    if name == "links":
-        return black_box.steal_links(*arguments)
-    return [black_box.infer_membership(*arguments)]
+def _leaks(case: Case, chosen: Sequence[str], rng: np.random.Generator, skipped: list[str]) -> list[Leak]:
+    """What attacks by predictions found; to `skipped` is added why one of them does not apply."""
+    leaks = list[Leak]()
+    for name in (name for name in BLACK_BOX if name in chosen):
+        arguments = case.model, case.graph, case.level, int(rng.integers(2**52)), case.make_ledger
+        found = steal_links(*arguments) if name == "links" else [infer_membership(*arguments)]
+        leaks += found
+        if not found:
+            skipped.append(f"{name}: {case.cls.method} answers nothing about a node without its links")
+    return leaks

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from graphveil.auditing.adjacent import AdjacentGraphs
+from graphveil.auditing.adjacent_fits import AdjacentGraphs
 from graphveil.auditing.arithmetic_graphs import (
     CLASSES,
     NODES,

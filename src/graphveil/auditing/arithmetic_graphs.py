@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from graphveil.auditing.adjacent import AdjacentGraphs
+from graphveil.auditing.adjacent_fits import AdjacentGraphs
 from graphveil.auditing.canaries import Canary
 from graphveil.graph import Graph
 from graphveil.methods.training import NO_LABEL

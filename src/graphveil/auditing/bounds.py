@@ -9,7 +9,7 @@ What each bound assumes:
 - `gaussian_bound`, `claim_bound`: the same, and that the mechanism has the form that its plan claims (Gaussian; or the
   plan's composition with other noise). They test the claim where it is weakest, not only at its delta.
 
-The bound for a single run with many canaries is `whole_fits.one_run_bound`.
+The bound for a single run with many canaries is `single_fits.one_run_bound`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from graphveil.accounting import (
     SampledGaussian,
     gaussian_epsilon,
 )
-from graphveil.accounting.discretised import pure_epsilon
+from graphveil.accounting.losses import pure_epsilon
 from graphveil.errors import InvalidInput
 
 # The part of the trials on which thresholds are chosen.

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.accounting import Composition, RandomizedResponse, SampledGaussian
-from graphveil.accounting.discretised import log_mixture_factor, sampled_pair
+from graphveil.accounting.losses import log_mixture_factor, sampled_pair
 from graphveil.auditing.bounds import Branches, Claim, Scores, toss
 from graphveil.auditing.canaries import Canary, Query, canary_of, copies, with_unlinked_nodes
 from graphveil.execution import Ledger, LedgerLike, MakeLedger

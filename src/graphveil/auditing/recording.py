@@ -16,10 +16,8 @@ import torch
 from graphveil.auditing.canaries import hides_own_row
 from graphveil.auditing.mechanisms import response_log_ratio
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger, LedgerLike, MakeLedger
-from graphveil.execution.ledger import Stages, planned_training
+from graphveil.execution import Ledger, LedgerLike, MakeLedger, Stages, planned_training
 from graphveil.graph import Graph
-from graphveil.methods.auto_plan import counted
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.methods.fitted import FittedModel
 from graphveil.noise import NoiseSource
@@ -161,7 +159,7 @@ class Replay:
         raise InvalidInput("replay", dict(used), "replays a whole run, from its beginning")
 
     def follow(self, branch: str) -> None:
-        self.plan = self.plan.follow(branch)
+        self.plan = self.plan.follow(self._recorded.plan.followed or branch)
 
     def training(self, name: str) -> ClippedTraining:
         return planned_training(self.plan, name)
@@ -203,25 +201,20 @@ class Replay:
 
 
 def ledger_on_branch(branch: str, make_ledger: MakeLedger, plan: Plan, source: NoiseSource) -> LedgerLike:
-    """A ledger whose noise happens to lead to this branch of a plan."""
+    """A ledger that follows this branch of a plan: its noise could have led there."""
     return _OnBranch(make_ledger(plan, source), branch)
 
 
 class _OnBranch(DelegatingLedger):
-    """Releases what leads to a fixed branch, from the last of the shared mechanisms."""
+    """Follows a fixed branch, whatever was released before."""
 
     def __init__(self, inner: LedgerLike, branch: str) -> None:
         super().__init__(inner)
         self._branch = branch
 
-    def release(self, name: str, value: torch.Tensor) -> torch.Tensor:
-        got = super().release(name, value)
-        if name != self.plan.shared[-1].name:
-            return got
-        much = 1e6  # far beyond what noise could make
-        high = {"features": ("half", "whole"), "sums": ("half of sums", "sums")}.get(self._branch, (self._branch,))
-        ways = counted([branch.name for branch in self.plan.branches if branch.name not in ("features", "sums")])
-        return torch.tensor([much * (way in high) for way in ways], dtype=got.dtype)
+    def follow(self, branch: str) -> None:
+        del branch
+        super().follow(self._branch)
 
 
 def recorded_fit(

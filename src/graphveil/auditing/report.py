@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphveil.auditing.black_box import Leak
 from graphveil.auditing.bounds import Bound, Scores
+from graphveil.auditing.single_fits import Leak
 from graphveil.errors import InvalidInput
 from graphveil.privacy.levels import Level, describe, level_to_dict
-from graphveil.storage.decoding import without_infinity
-from graphveil.storage.files import write_files
+from graphveil.storage import write_files
+from graphveil.validate import without_infinity
 
 Verdict = Literal["consistent", "violated"]
 # A movement above the sensitivity counts if it exceeds it by this part.

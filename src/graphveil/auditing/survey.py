@@ -20,7 +20,7 @@ from graphveil.graph import Graph, csbm, load_dataset
 from graphveil.methods import method_class, other_names
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public
 from graphveil.process import __version__
-from graphveil.storage.files import Journal, write_files
+from graphveil.storage import Journal, write_files
 
 GRAPHS = ("csbm", "cora", "chameleon")
 EPSILON = 4.0

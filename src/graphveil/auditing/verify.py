@@ -23,7 +23,7 @@ from graphveil.privacy.certificate import Certificate, assumptions_of, not_prote
 from graphveil.privacy.levels import Public
 from graphveil.privacy.mechanisms import KINDS, ClippedTraining, GaussianRelease, Mechanism, Responses
 from graphveil.privacy.plan import SEARCH, Plan
-from graphveil.storage.decoding import without_infinity
+from graphveil.validate import without_infinity
 
 _TOLERANCE = 1e-6
 # All branches of a plan are calibrated to the same epsilon, each to within a tenth of this.

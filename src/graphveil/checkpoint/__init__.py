@@ -29,10 +29,8 @@ from graphveil import validate
 from graphveil.artifact.saving import params_of
 from graphveil.checkpoint.folder import CheckpointFolder, Destination, Stage, State, stage_bytes
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Carried, Stages, shown_steps
-from graphveil.graph import GraphView
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.execution import Carried, LedgerLike, Stages, shown_steps
+from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import library_versions
@@ -40,7 +38,7 @@ from graphveil.privacy.levels import Public, level_to_dict
 from graphveil.privacy.mechanisms import ClippedTraining, Mechanism
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
 from graphveil.process import code_digest
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 __all__ = ["AlreadySaved", "Checkpoint"]
 

@@ -17,8 +17,8 @@ from safetensors.torch import save as tensor_bytes
 from graphveil.artifact.contents import Entry, read_file, read_files, read_manifest
 from graphveil.artifact.saving import STATE as ROWS
 from graphveil.errors import InvalidInput
-from graphveil.storage.decoding import check_rendered, decoding, inside, parse_checksummed, render_checksummed
-from graphveil.storage.files import lock_at_once, replace_file, unwritable, write_trial
+from graphveil.storage import lock_at_once, replace_file, unwritable, write_trial
+from graphveil.validate import check_rendered, decoding, inside, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-checkpoint/2"
 DESTINATION_FORMAT = "graphveil-checkpoint-artifact/1"

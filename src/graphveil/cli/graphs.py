@@ -26,7 +26,7 @@ from graphveil.cli.options import (
 
 if TYPE_CHECKING:
     from graphveil.distributed.unfinished import Progress
-    from graphveil.graph.statistics import Statistics
+    from graphveil.graph.datasets.paper import Statistics
 
 # What tables at an address may use if nothing else is said.
 _MEMORY = "4GiB"
@@ -79,7 +79,7 @@ def datasets(
     from rich.progress import track
 
     from graphveil.graph.datasets import MissingData, canonical_name, dataset_names, load_dataset
-    from graphveil.graph.statistics import PAPER_TABLE_1, statistics
+    from graphveil.graph.datasets.paper import PAPER_TABLE_1, statistics
 
     wanted = [canonical_name(name) for name in names or dataset_names()]
     rows, missing = [], list[str]()

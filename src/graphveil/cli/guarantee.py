@@ -298,7 +298,7 @@ def audit(
     """
     from graphveil.auditing import TWINS, survey
     from graphveil.auditing import audit as run_audit
-    from graphveil.storage.files import check_folder
+    from graphveil.storage import check_folder
 
     if every:
         page = survey.run(out or Path("docs/results/audit"), root=root, seed=seed or 0, quick=quick)
@@ -357,7 +357,7 @@ def _audited_level(
 
 def _write_audit(out: Path, report: AuditReport) -> None:
     from graphveil.auditing.report import draw_picture, picture_in_words
-    from graphveil.storage.files import write_files
+    from graphveil.storage import write_files
 
     words = picture_in_words(report)
     content = json.loads(report.to_json()) | {"picture": words}

@@ -59,14 +59,7 @@ def predict(
     """
     form = form or ("json" if as_json else "csv")
     _check_words(nodes, every, new, form, out, run)
-    if new is None:
-        for name, value in {"graph": graph, "own_links": own_links, "update": update, **tables}.items():
-            if value:
-                raise InvalidInput(name, value, "belongs to --new")
-    elif graph is None:
-        for name, value in tables.items():
-            if value is not None and name != "id_column":
-                raise InvalidInput(name, value, "belongs to --graph, the tables that the model was trained on")
+    _check_options_of_new(new, {"graph": graph, "own_links": own_links, "update": update}, tables)
     model = _model(run, graph, root, split_seed, tables)
     naming, facts = model.fitted_.naming, model.plan_.facts
     if new is not None:
@@ -92,7 +85,7 @@ def _write_predictions(pieces: Iterable[bytes], out: Path | None, what: str) -> 
         for piece in pieces:
             typer.echo(piece.decode(), nl=False)
         return
-    from graphveil.storage.files import replace_file
+    from graphveil.storage import replace_file
 
     try:
         replace_file(out, pieces)
@@ -129,6 +122,18 @@ def _check_words(nodes: str | None, every: bool, new: Path | None, form: str, ou
         raise InvalidInput("out", str(out), "its folder cannot be written to")
 
 
+def _check_options_of_new(new: Path | None, options: Mapping[str, object], tables: Mapping[str, Any]) -> None:
+    """Refuse options that belong to new nodes, or to the graph that some models need for them, where these are not."""
+    if new is None:
+        for name, value in {**options, **tables}.items():
+            if value:
+                raise InvalidInput(name, value, "belongs to --new")
+    elif options["graph"] is None:
+        for name, value in tables.items():
+            if value is not None and name != "id_column":
+                raise InvalidInput(name, value, "belongs to --graph, the tables that the model was trained on")
+
+
 def _model(
     run: Path, graph: str | None, root: Path | None, split_seed: int, tables: Mapping[str, Any]
 ) -> NodeClassifier:
@@ -148,7 +153,7 @@ def _model(
 
 def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarray, form: str) -> bytes:
     from graphveil.artifact.predictions import best_classes, csv_head, csv_rows
-    from graphveil.storage.decoding import without_infinity
+    from graphveil.validate import without_infinity
 
     naming, width = model.fitted_.naming, probabilities.shape[1]
     if form == "csv":
@@ -168,7 +173,7 @@ def _render(model: NodeClassifier, names: Sequence[str], probabilities: np.ndarr
 def _parquet(model: NodeClassifier, names: Sequence[str], best: Sequence[str], probabilities: np.ndarray) -> bytes:
     import pyarrow.parquet
 
-    from graphveil.methods.naming import prediction_table
+    from graphveil.methods.predictions import prediction_table
 
     sink = io.BytesIO()
     pyarrow.parquet.write_table(prediction_table(model.fitted_.naming, names, best, probabilities), sink)

@@ -362,7 +362,7 @@ def _show(
 
 def show_saved(saved: AlreadySaved, as_json: bool) -> None:
     """Print the result of a run that an earlier call had finished and saved."""
-    from graphveil.storage.decoding import decoding
+    from graphveil.validate import decoding
 
     metrics = saved.artifact / "metrics.json"
     if as_json and metrics.is_file():

@@ -32,13 +32,13 @@ from graphveil.distributed.group import Group, JobEnded, Result
 from graphveil.distributed.inputs import ShardedInputs
 from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
+from graphveil.graph.summary import Naming
 from graphveil.methods import METHODS
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FittedState
 from graphveil.privacy.plan import Plan
-from graphveil.storage.files import Unwritable, unwritable
+from graphveil.storage import Unwritable, unwritable
 
 __all__ = ["Group", "JobEnded", "Shard", "ShardedCheckpoint", "check_supported", "fit", "save"]
 

@@ -29,13 +29,11 @@ from graphveil.checkpoint.folder import ARTIFACT, STATE, CheckpointFolder, Stage
 from graphveil.distributed.group import Group
 from graphveil.distributed.shard import Shard, ShardedLedger, SharedSource, Span
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
-from graphveil.execution.ledger import Carried
-from graphveil.graph import GraphView
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.execution import Carried, LedgerLike
+from graphveil.graph import Fingerprint, GraphView
 from graphveil.methods.estimator import NodeClassifier
 from graphveil.noise import NoiseSource
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 FORMAT = "graphveil-sharded-checkpoint/3"
 _RANK = re.compile(r"rank-(\d{4})-of-(\d{4})")

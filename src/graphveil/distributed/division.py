@@ -44,12 +44,12 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
 from graphveil.graph.io.features import is_sparse
-from graphveil.graph.io.streams import BEGINNING, Chunk, Folder, IdRows, LongTable, Place, numbered
-from graphveil.graph.io.survey import Survey
+from graphveil.graph.io.ids import IdRows, numbered
+from graphveil.graph.io.streams import BEGINNING, Chunk, Folder, LongTable, Place, Survey
 from graphveil.graph.io.tables import NodeColumns
 from graphveil.graph.splits import MASKS, random_split
 from graphveil.graph.summary import ReadReport, scaled_by_fit
-from graphveil.storage.files import put_in_place, unwritable
+from graphveil.storage import put_in_place, unwritable
 
 
 def divide_tables(

@@ -38,8 +38,8 @@ from graphveil.graph.io.declared import check_declarations
 from graphveil.graph.splits import MASKS, SPLITS
 from graphveil.graph.summary import Undeclared
 from graphveil.graph.validation import node_ids
-from graphveil.storage.decoding import decoding, inside
-from graphveil.storage.files import unwritable, written_beside
+from graphveil.storage import unwritable, written_beside
+from graphveil.validate import decoding, inside
 
 FORMAT = "graphveil-parts/1"
 DECLARED, NAMES, NODES, EDGES = "graph.json", "names.parquet", "nodes.parquet", "edges.parquet"

@@ -17,13 +17,11 @@ import torch
 from graphveil.distributed.group import Group
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
-from graphveil.graph.fingerprint import Fingerprint, graph_sums, mixed
+from graphveil.graph import Fingerprint, Graph, graph_sums, mixed
 from graphveil.graph.graph import Direction
 from graphveil.graph.summary import ReadReport, Undeclared
 from graphveil.noise import Draw, NoiseSource
-from graphveil.noise.keystream import CHUNK
-from graphveil.noise.normals import Rounding
+from graphveil.noise.normals import CHUNK, Rounding
 from graphveil.privacy.facts import PublicFacts, check_declared_edges, declared_edges
 from graphveil.privacy.mechanisms import Responses
 from graphveil.privacy.plan import Plan

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from graphveil.errors import InvalidInput
-from graphveil.storage.decoding import check_rendered, decoding, parse_checksummed, render_checksummed
-from graphveil.storage.files import lock_at_once, put_in_place, replace_file
+from graphveil.storage import lock_at_once, put_in_place, replace_file
+from graphveil.validate import check_rendered, decoding, parse_checksummed, render_checksummed
 
 _STATE = "graphveil-division/1"
 # How many edges that are listed twice are remembered.

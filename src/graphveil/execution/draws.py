@@ -19,23 +19,23 @@ from graphveil.accounting import RandomizedResponse
 from graphveil.errors import InvalidInput
 from graphveil.noise import NoiseSource
 from graphveil.noise.normals import Rounding
-from graphveil.privacy import lattice
+from graphveil.privacy.mechanisms import MOST_CLASSES, OUTWARD, noise_step
 
 if TYPE_CHECKING:
-    from graphveil.execution.ledger import LedgerLike
+    from graphveil.execution import LedgerLike
 
 
 def rounding_of(std: float) -> Rounding:
     """The standard deviation that is drawn for a planned one, and the lattice to which results are rounded."""
-    return Rounding(std * lattice.OUTWARD, lattice.noise_step(std))
+    return Rounding(std * OUTWARD, noise_step(std))
 
 
 def add_gaussian(value: torch.Tensor, std: float, source: NoiseSource) -> torch.Tensor:
     """`value`, in float64, plus independent Gaussian noise, rounded to the lattice.
 
     Formal guarantee (docs/theory.md, section 8.3): if the exact values of adjacent inputs differ by at most S in L2,
-    the output is post-processing of a Gaussian mechanism of mu = S / std, up to `lattice.SAMPLER_DELTA`. `value` must
-    hold the exact values: see `graphveil.execution.exact`.
+    the output is post-processing of a Gaussian mechanism of mu = S / std, up to `mechanisms.SAMPLER_DELTA`. `value`
+    must hold the exact values: see `graphveil.execution.exact`.
     """
     out = value.detach().to("cpu", torch.float64, copy=True).contiguous()
     add_gaussian_([out], std, source)
@@ -68,8 +68,8 @@ def randomized_response(symbols: torch.Tensor, loss: RandomizedResponse, source:
     Formal guarantee (docs/theory.md, sections 2.6 and 8.5): pure `loss.epsilon`-DP for each entry of `symbols`,
     rounding included, for epsilon of at least 2^-34 and up to 2^14 classes.
     """
-    if loss.classes > lattice.MOST_CLASSES:
-        raise InvalidInput("classes", loss.classes, f"are more than responses can have, {lattice.MOST_CLASSES}")
+    if loss.classes > MOST_CLASSES:
+        raise InvalidInput("classes", loss.classes, f"are more than responses can have, {MOST_CLASSES}")
     if not within(symbols + 1, loss.classes + 1):
         raise InvalidInput("symbols", int(symbols.max()), f"must lie in 0 .. {loss.classes - 1}")
     shape = tuple(symbols.shape)

@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.execution.sums import ByRow, Factor, add_outer, column_largest, column_sums, row_lengths
-from graphveil.privacy.lattice import bits_of, table_step
+from graphveil.privacy.mechanisms import bits_of, table_step
 
 # A row is shortened to a little less than its bound, which covers the rounding of its length and of the scaling.
 INWARD = 1 - 1e-6
@@ -53,7 +53,7 @@ class Arithmetic:
         return row_lengths(rows)
 
     def table(self, rows: torch.Tensor, norm: float, terms: int, *, stretch: bool = False) -> torch.Tensor:
-        """Rows of norm at most `norm` on the lattice of `lattice.table_step`, in float32.
+        """Rows of norm at most `norm` on the lattice of `mechanisms.table_step`, in float32.
 
         Entries are rounded towards zero. A row that is not finite, longer than 2^120 or shorter than 2^-100 becomes
         zero.

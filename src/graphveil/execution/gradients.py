@@ -7,7 +7,7 @@ sparse rows the product is sparse, and no tensor of batch x inputs x outputs is 
 
 - `recorded_pass`: each layer's input and the gradient of its output, in one pass.
 - `ClippedSums`, for private training: what row i adds to the sum depends on row i alone and is computed in float32. Its
-  factors are then rounded to public lattices (`privacy.lattice.GradientLattice`), so that products and sum are exact.
+  factors are then rounded to public lattices (`mechanisms.GradientLattice`), so that products and sum are exact.
 - `ExactGradients`, for training that needs no protection. A sum in float32 depends on the order of its terms, which
   libraries choose by the number of threads. So the factors are rounded first, to as many bits below the largest entry
   of their column as leave the sum over all rows exact in float64: about 20 bits for 10,000 rows. Nothing here is
@@ -30,7 +30,7 @@ from graphveil.errors import InvalidInput
 from graphveil.execution.exact import EXACT, INWARD, Arithmetic, nearest_shifts, power_above
 from graphveil.execution.sparse_rows import Rows, SparseLinear, SparseRows, TransposedSums
 from graphveil.execution.sums import ByColumn, ByRow, Factor, add_outer, column_largest, column_sums
-from graphveil.privacy.lattice import GradientLattice, bits_of
+from graphveil.privacy.mechanisms import GradientLattice, bits_of
 
 Layer = nn.Linear | SparseLinear
 

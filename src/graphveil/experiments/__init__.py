@@ -31,7 +31,7 @@ from graphveil.experiments.results import CALLS, RUNS, Cell, Results, Row, Table
 from graphveil.experiments.spec import GraphRef, Run, Setting, Spec
 from graphveil.experiments.spec_file import read_spec
 from graphveil.process import code_digest
-from graphveil.storage.files import Journal, replace_file, unwritable
+from graphveil.storage import Journal, replace_file, unwritable
 
 __all__ = [
     "SPECS",

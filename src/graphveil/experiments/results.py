@@ -20,7 +20,7 @@ from graphveil.errors import InvalidInput
 from graphveil.experiments.paper import Figure, paper_figure
 from graphveil.experiments.spec import Axis, level_label
 from graphveil.privacy.levels import KNeighbor, Level, level_from_dict
-from graphveil.storage.files import read_journal
+from graphveil.storage import read_journal
 
 RUNS, CALLS = "runs.jsonl", "calls.jsonl"
 _RESAMPLES = 10_000

@@ -16,7 +16,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.links import edge_list
 from graphveil.graph.splits import MASKS, SPLITS, column_of_mask, split_names
 from graphveil.graph.summary import FeatureColumn, FileContent
-from graphveil.storage.decoding import decoding, inside
+from graphveil.validate import decoding, inside
 
 if TYPE_CHECKING:
     from graphveil.graph.graph import Graph

@@ -385,7 +385,7 @@ class Graph(convert.Conversions):
         """This graph, which has no edges, with edges that are not checked again.
 
         The privacy analysis rests on their form. Only for edges that readers of tables have checked on the way
-        (`adjacency.rows_of_pairs`, `io.mapped`).
+        (`adjacency.rows_of_pairs`, `io.edges`).
         """
         return self._altered(indptr=indptr, indices=indices)
 

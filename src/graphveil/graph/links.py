@@ -19,7 +19,7 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph import adjacency
 from graphveil.graph.adjacency import Repairs
-from graphveil.privacy.lattice import WEIGHT_BITS
+from graphveil.privacy.mechanisms import WEIGHT_BITS
 
 if TYPE_CHECKING:
     from graphveil.graph.graph import Graph

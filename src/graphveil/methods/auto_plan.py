@@ -68,17 +68,23 @@ def _statistics_first(
         "graph release": defaults.GRAPH_RELEASE,
         "graph head": defaults.HEAD_SHARE,
     }
+    joint: tuple[Branch, ...] = ()
     if 0 < facts.features <= defaults.NARROW_FEATURES:
         # The head reads features too, so it gets what class sums have elsewhere.
         shares["balanced sums"], shares["balanced head"] = shares["balanced head"], shares["balanced sums"]
+    elif facts.features:
+        parts = _graph_branch("joint", defaults.BALANCED_RESPONSES, level, facts, settings, epsilon)
+        joint = (Branch("joint", parts),)
+        shares |= {"joint release": defaults.BALANCED_RELEASE, "joint head": defaults.BALANCED_SUMS}
     if balanced[1].sensitivity.worst == 0:
-        del shares["balanced release"], shares["graph release"]
+        shares = {name: share for name, share in shares.items() if not name.endswith(" release")}
     return Spending(
         (_statistics(moved, proof), *_first(("balanced", "graph"), level, facts, settings)),
         shares,
         (
             *_alone(level, facts, settings),
             Branch("balanced", (_sums("balanced sums", level), *balanced)),
+            *joint,
             Branch("graph", graph),
         ),
         degree_bound=level.max_degree if isinstance(level, Node) else None,

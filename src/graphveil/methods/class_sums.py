@@ -198,6 +198,18 @@ class NetworkBesideSums(nn.Module):
         return logits
 
 
+class Tempered(nn.Module):
+    """Class sums with the weight that their scores have beside others."""
+
+    def __init__(self, sums: SumsClassifier) -> None:
+        super().__init__()
+        self.sums = sums
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
+        return scores
+
+
 def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:
     return rows.times(table) if isinstance(rows, SparseRows) else product(rows, table)
 

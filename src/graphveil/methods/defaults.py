@@ -63,7 +63,7 @@ LARGEST_SCORE, DIRECTION_LENGTH = 20.0, 4.0
 # close as the first. On ACM, CiteSeer, DBLP, Twitch, Flickr, Actor, Wisconsin87 and cSBM graphs, where all branches
 # were run (232 settings), the branch that is followed is 0.2 points behind the best one on average; 1 to 2 deviations
 # are within 0.02 of that.
-WORTH_IT_POINTS, DOUBT, ALIKE_POINTS = 1.0, 1.5, 1.0
+WORTH_IT_POINTS, DOUBT, ALIKE_POINTS = 1.0, 0.5, 1.0
 # By how much right answers above chance are taken to grow at most where the squared mu of features is doubled: by class
 # sums, and by training. 2 would be growth without an end.
 SUMS_GROWTH, TRAINING_GROWTH = 1.5, 1.1
@@ -71,7 +71,7 @@ SUMS_GROWTH, TRAINING_GROWTH = 1.5, 1.1
 SUMS_BESIDE_NETWORK = 0.3
 # How much the neighbours of one node resemble each other (the concentration of a Dirichlet distribution): with it,
 # simulated accuracies come within a few points of measured ones on the same graphs.
-CONCENTRATION = 8.0
+CONCENTRATION = 12.0
 # How degrees usually vary, and how much this differs between graphs: means and deviations of the standard deviation of
 # the logarithm of a node's expected degree, over the development graphs.
 USUAL_SPREAD = (0.9, 0.4)

@@ -6,37 +6,32 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import Linear
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
-from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, class_sums
+from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, Tempered, class_sums
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
     HALVES,
     GraphBranch,
     chosen_branch,
-    count_noise,
     expectation_in_words,
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import (
-    LinearClassifier,
     Products,
     train_linear,
     without_noise,
     without_own_influence,
 )
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
+from graphveil.methods.neighbor_head import NeighborHead
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.tables import log_likelihoods, shrunk_rows
-from graphveil.methods.training import ROWS_AT_ONCE, KeptRows, all_logits, train_privately
-from graphveil.privacy.mechanisms import GaussianRelease
+from graphveil.methods.training import KeptRows, all_logits, train_privately
 from graphveil.privacy.plan import Plan
 
 # What the certificate says where all links of a node are protected at once and statistics would have too much noise.
@@ -105,8 +100,10 @@ class DPDGC(DecoupledConvolution):
         branches = _graph_branches(plan, links)
         known, place = data.target.labels[train].cpu().numpy(), data.target.first
         right = self._right_counts(known, trained, by_sums, branches, sums.priors, first=place)
-        followed, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), sums.priors, plan)
-        ledger.follow(followed)
+        chosen, expected = chosen_branch(ledger.release("expectation", data.target.total(right)), sums.priors, plan)
+        ledger.follow(chosen)
+        followed = ledger.plan.followed
+        assert followed is not None
         about_links = (_LINKS_LOST,) if links is None else links.sentences(plan)
         self._learnt = (*about_links, expectation_in_words(followed, expected))
         for name in (m.name for m in plan.branch(followed).mechanisms if m.role == "class sums"):
@@ -115,7 +112,7 @@ class DPDGC(DecoupledConvolution):
         own = features.learn(sums, data.target.weights)
         if followed == "features":
             return self._train_beside(data, ledger, features, own)
-        if followed not in branches:
+        if followed == "sums":
             return self._join(data, ledger, features, own, None)
         if plan.facts.directed:
             return self._join_tables(data, ledger, features, own)
@@ -156,8 +153,9 @@ class DPDGC(DecoupledConvolution):
 
     def _judged(self, data: Inputs, sums: ClassSums) -> torch.Tensor:
         """The scores of training nodes that follow from class sums, less what each added to its own."""
-        classifier = SumsClassifier(data.features, data.classes).to(self.device)
-        return self._scored(data, classifier, classifier.learn(sums, data.target.weights))[data.target.train].cpu()
+        train, classifier = data.target.train, SumsClassifier(data.features, data.classes).to(self.device)
+        own = classifier.learn(sums, data.target.weights)
+        return classifier.without(data.features_of(train), own, data.target.labels[train]).cpu()
 
     def _scored(self, data: Inputs, features: SumsClassifier, own: torch.Tensor) -> torch.Tensor:
         """The scores of all nodes; those of training nodes less what each of them added to its own (`own`)."""
@@ -214,7 +212,7 @@ class DPDGC(DecoupledConvolution):
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             assert rows is not None
             joined: torch.Tensor = head.out(evidence_of(rows))
-            return joined if head.few is None else joined + head.few.out(products_of(rows))
+            return joined if head.linear is None else joined + head.linear.out(products_of(rows))
 
         train_privately(
             head,
@@ -298,84 +296,6 @@ class Auto(DPDGC):
         if self.table != "auto":
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
-
-
-class NeighborHead(nn.Module):
-    """A linear map of what features and neighbours say about each class.
-
-    It reads three numbers for each class: the score of class sums, the log-likelihood of the neighbours' responses, and
-    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two. Where
-    features are few it reads them too, and the products of their pairs.
-
-    Args:
-        features: The classifier of features.
-        branch: What the branch that is followed expects of Z. None where the graph is not read.
-        plan: The plan, on that branch.
-        like: Features, of which the width and the form are read.
-    """
-
-    expected: torch.Tensor
-    spread: torch.Tensor
-
-    def __init__(self, features: nn.Module, branch: GraphBranch | None, plan: Plan, like: Rows) -> None:
-        super().__init__()
-        self.features = features
-        classes = plan.facts.classes
-        expected = torch.zeros(classes, classes) if branch is None else torch.from_numpy(branch.expected)
-        self.register_buffer("expected", expected.float())
-        self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
-        self._release = next(iter(plan.with_role("release")), None)
-        self._learns = bool(plan.with_role("head"))
-        self.few: LinearClassifier | None = None
-        if self._learns:
-            if 0 < like.shape[1] <= defaults.NARROW_FEATURES:
-                self.few = LinearClassifier(like, classes)
-            own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
-            first = [own] if self._release is None else [own, neighbors, torch.zeros(classes, classes)]
-            self.out = Linear(classes * len(first), classes)
-            with torch.no_grad():
-                self.out.weight.copy_(torch.cat(first, dim=1))
-                self.out.bias.zero_()
-
-    def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.features(x)
-        if not self._learns:
-            return logits
-        # Some rows at a time: what the map reads takes many times the memory of what it returns.
-        blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
-        joined = torch.cat([self.out(self.evidence(*block)) for block in blocks])
-        return joined if self.few is None else joined + self.few(x)
-
-    @torch.no_grad()
-    def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """What the linear map reads, row by row."""
-        logits = logits - logits.mean(1, keepdim=True)
-        if self._release is None:
-            return logits
-        assert isinstance(self._release, GaussianRelease)
-        if len(z) > ROWS_AT_ONCE:
-            blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
-            return torch.cat([self.evidence(*block) for block in blocks])
-        classes = self.expected.shape[0]
-        noise = count_noise(self._release, classes)
-        counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
-        counts = counts - counts.mean(1, keepdim=True)
-        scores = log_likelihoods(counts, self.expected, noise, float(self.spread)).float()
-        scores = scores.clamp(-defaults.LARGEST_SCORE, defaults.LARGEST_SCORE)
-        directions = defaults.DIRECTION_LENGTH * shrunk_rows(counts, noise).float()
-        return torch.cat([logits, scores, directions], dim=1)
-
-
-class Tempered(nn.Module):
-    """Class sums with the weight that their scores have beside others."""
-
-    def __init__(self, sums: SumsClassifier) -> None:
-        super().__init__()
-        self.sums = sums
-
-    def forward(self, x: Rows) -> torch.Tensor:
-        scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
-        return scores
 
 
 def _statistics_first(plan: Plan) -> bool:

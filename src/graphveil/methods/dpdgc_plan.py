@@ -11,9 +11,8 @@ from graphveil.methods import defaults
 from graphveil.methods.spending import Settings, Spending, own_training, released_product, released_table, training
 from graphveil.privacy import sensitivity
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import LEAST_RESPONSE, MOST_CLASSES
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, is_zero_out, protects_attributes
-from graphveil.privacy.mechanisms import ByKind, GaussianRelease, Mechanism, Responses
+from graphveil.privacy.mechanisms import LEAST_RESPONSE, MOST_CLASSES, ByKind, GaussianRelease, Mechanism, Responses
 
 # Tables that need no training; they may be joined by +.
 UNTRAINED = ("labels", "posteriors", "readers", "neighbors", "degrees", "attributes")

@@ -19,16 +19,14 @@ from graphveil import validate
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.execution import Ledger, LedgerLike, MakeLedger
 from graphveil.execution.sparse_rows import SparseRows
-from graphveil.graph import Graph, GraphView, cap_degree, column_sums
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, Graph, GraphView, cap_degree, column_sums
+from graphveil.graph.summary import Naming
 from graphveil.methods import attached, defaults
-from graphveil.methods.fitted import FittedModel
+from graphveil.methods.fitted import FittedModel, History, log_end, log_start
 from graphveil.methods.inputs import Inputs
-from graphveil.methods.naming import Naming
 from graphveil.methods.new_nodes import Answers
 from graphveil.methods.predictions import FitKeeper, FittedState, answered
 from graphveil.methods.scales import learn_scales
-from graphveil.methods.stages import History, log_end, log_start
 from graphveil.methods.training import Logits, Target, label_rows, train_freely, train_privately
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger

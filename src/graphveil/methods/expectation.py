@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 import torch
@@ -18,7 +17,7 @@ from scipy.special import gammaincinv, ndtri, pdtrik
 
 from graphveil.accounting import RandomizedResponse
 from graphveil.methods import defaults
-from graphveil.methods.auto_plan import counted
+from graphveil.methods.auto_plan import CLASS_SUMS, FIRST_FEATURES, counted
 from graphveil.methods.link_statistics import LinkStatistics
 from graphveil.methods.tables import log_likelihoods, row_norms
 from graphveil.privacy.facts import PublicFacts
@@ -288,24 +287,30 @@ def _expected(shares: np.ndarray, priors: np.ndarray, plan: Plan) -> Expected:
     add as much as they did at first, in proportion to what features leave wrong.
     """
     reading = [branch.name for branch in plan.branches if branch.name not in _ALONE]
-    share = dict(zip(counted(reading), shares.tolist(), strict=True))
+    share = dict(zip(counted([name for name in reading if name != "joint"]), shares.tolist(), strict=True))
     chance = float(priors.max())
 
-    def reached(before: str, now: str, most_growth: float, role: Role, branch: str) -> float:
-        first = sum(_squared_mu(m) for m in plan.shared if m.role == role)
-        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role == role)
-        return 100 * max(chance, accuracy_at(share[before], share[now], (first + later) / first, chance, most_growth))
+    def reached(before: str, now: str, most_growth: float, first: str, branch: str, *roles: Role) -> float:
+        paid = _squared_mu(plan[first])
+        later = sum(_squared_mu(m) for m in plan.branch(branch).mechanisms if m.role in roles)
+        at = accuracy_at(share[before], share[now], (paid + later) / paid, chance, most_growth)
+        return 100 * max(chance, at)
 
-    by_sums = partial(reached, "half of sums", "sums", defaults.SUMS_GROWTH, "class sums")
-    features = {name: by_sums(name) for name in ("sums", *reading)}
-    by_training = reached("half", "whole", defaults.TRAINING_GROWTH, "features", "features")
-    # Training starts from class sums.
-    features["features"] = max(min(100.0, 100 * share["sums"]), by_training)
+    def by_sums(branch: str) -> float:
+        return reached("half of sums", "sums", defaults.SUMS_GROWTH, CLASS_SUMS, branch, "class sums")
+
+    def by_training(branch: str) -> float:
+        trained = reached("half", "whole", defaults.TRAINING_GROWTH, FIRST_FEATURES, branch, "features", "head")
+        return max(min(100.0, 100 * share["sums"]), trained)  # it starts from class sums
+
+    trained = {"features", "joint"}
+    features = {b.name: by_training(b.name) if b.name in trained else by_sums(b.name) for b in plan.branches}
     joined = {name: features[name] for name in _ALONE}
     if not reading:
         return Expected(joined, features, None)
-    left = (100 - features["balanced"]) / max(100 - 100 * share["sums"], 1e-9)
-    joined["balanced"] = features["balanced"] + 100 * (share["balanced"] - share["sums"]) * min(1.0, left)
+    for name in reading:
+        left = (100 - features[name]) / max(100 - 100 * share["sums"], 1e-9)
+        joined[name] = features[name] + 100 * (share["balanced"] - share["sums"]) * min(1.0, left)
     if "graph" in share:  # undirected graphs have this branch
         joined["graph"] = 100 * share["graph"]
     rarest = float(priors.min()) * len(priors)

@@ -1,8 +1,15 @@
-"""A fitted model: its state, whether it comes from `fit`, several processes or a folder, and what it answers."""
+"""A fitted model: its state, whether it comes from `fit`, several processes or a folder, and what it answers.
+
+What is noted about each stage of a fit holds nothing that was computed from private data. The same goes to the log, to
+the logger "graphveil": a line at level INFO for each fit, at level DEBUG for each stage.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import logging
+import time
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -11,6 +18,7 @@ import scipy.sparse as sp
 import torch
 
 from graphveil.errors import InvalidInput
+from graphveil.execution import Carried, LedgerLike, Stages
 from graphveil.execution.sparse_rows import Rows, SparseRows
 from graphveil.graph import Graph
 from graphveil.methods import attached
@@ -18,9 +26,93 @@ from graphveil.methods.inputs import Inputs, rows_of_norm
 from graphveil.methods.new_nodes import answer_new_nodes, epsilon_with
 from graphveil.methods.predictions import FittedState, Predictions
 from graphveil.methods.scales import check_columns, with_scales
-from graphveil.methods.stages import Stage
+from graphveil.privacy.levels import Public, describe
 from graphveil.privacy.mechanisms import READS_THE_GRAPH, Role
 from graphveil.privacy.plan import Plan
+
+LOGGER = logging.getLogger("graphveil")
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One draw or one training of a fit.
+
+    Formal guarantee: everything but `seconds` is a function of the plan and of what was released. How long something
+    takes may depend on the data in ways that nobody accounts for, so `seconds` are for the owner alone.
+
+    Args:
+        name: The mechanism, or what was trained without noise.
+        what: The type of the mechanism; "training without noise"; "random numbers", which read nothing.
+        steps: Draws, or steps of a training.
+        noise: As the plan has it: the standard deviation on each entry or sum, the epsilon of responses; None without.
+        learning_rate: Of a training.
+        seconds: Since the end of the stage before.
+    """
+
+    name: str
+    what: str
+    steps: int
+    noise: float | None
+    learning_rate: float | None
+    seconds: float
+
+
+class History(Stages):
+    """Runs the stages of a fit as another object does, and notes each one.
+
+    Args:
+        inner: Runs the stages, and may keep them.
+        ledger: Has the plan that is executed.
+    """
+
+    def __init__(self, inner: Stages, ledger: LedgerLike) -> None:
+        self.inner, self._ledger, self._last = inner, ledger, time.perf_counter()
+        self.stages: list[Stage] = []
+
+    def draw(self, name: str, draw: Callable[[], torch.Tensor], fits: Callable[[torch.Tensor], bool]) -> torch.Tensor:
+        value = self.inner.draw(name, draw, fits)
+        self._note(name, 1, None)
+        return value
+
+    def steps(self, count: int, name: str, carried: Carried, show: bool | None, *rest: Any) -> Iterator[int]:
+        made = count
+        for step in self.inner.steps(count, name, carried, show, *rest):
+            yield step
+            made = step + 1  # a training without noise may end before its last step
+        self._note(name, made, getattr(carried, "learning_rate", None))
+
+    def _note(self, name: str, steps: int, learning_rate: float | None) -> None:
+        planned = {mechanism.name: mechanism for mechanism in self._ledger.plan.mechanisms}
+        mechanism = planned.get(name)
+        what = "random numbers" if learning_rate is None else "training without noise"
+        now = time.perf_counter()
+        self.stages.append(
+            Stage(
+                name,
+                what if mechanism is None else mechanism.type,
+                steps,
+                None if mechanism is None or mechanism.sensitivity.worst == 0 else mechanism.noise,
+                learning_rate,
+                now - self._last,
+            )
+        )
+        self._last = now
+        stage = self.stages[-1]
+        LOGGER.debug("%s: %s, %d steps, noise %s", stage.name, stage.what, stage.steps, stage.noise)
+
+
+def log_start(plan: Plan) -> None:
+    """A line about a fit that begins: its plan, from public facts."""
+    facts = plan.facts
+    LOGGER.info(
+        "fit %s on %d nodes, %d in training: %s", plan.method, facts.nodes, facts.train_nodes, describe(plan.level)
+    )
+
+
+def log_end(plan: Plan, epsilon: float) -> None:
+    """A line about a fit that has ended: what it has cost, and the branch that was followed."""
+    cost = "no guarantee" if isinstance(plan.level, Public) else f"epsilon {epsilon:.4g} at delta {plan.delta:.3g}"
+    LOGGER.info("fitted %s%s: %s", plan.method, f", branch {plan.followed}" if plan.followed else "", cost)
 
 
 class FittedModel(Predictions):
@@ -42,7 +134,7 @@ class FittedModel(Predictions):
 
     # What the paid statistics of a fit say, in sentences for the certificate.
     _learnt: tuple[str, ...] = ()
-    # What the fit did (`stages.Stage`); an artifact does not keep it.
+    # What the fit did (`Stage`); an artifact does not keep it.
     _history: tuple[Stage, ...] = ()
     # What columns of raw numbers are scaled by (`scales.learn_scales`).
     _scales: torch.Tensor = torch.zeros(0, 5)

@@ -13,8 +13,8 @@ import torch
 
 from graphveil.methods import defaults
 from graphveil.methods.inputs import Inputs
-from graphveil.privacy.lattice import count_step
 from graphveil.privacy.levels import KNeighbor, Level, Node
+from graphveil.privacy.mechanisms import count_step
 from graphveil.privacy.plan import Plan
 from graphveil.privacy.sensitivity import link_statistics_units
 

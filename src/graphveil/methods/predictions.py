@@ -1,4 +1,8 @@
-"""What a fitted model says about the nodes of its graph, and how good that is; the part that scikit-learn asks for."""
+"""What a fitted model says about the nodes of its graph, and how good that is; the part that scikit-learn asks for.
+
+A table of predictions has one row for each node: the columns are `node`, `prediction`, and `p(NAME)` for each class, so
+that no name of a class is taken for another column. Every table of predictions that graphveil writes has this form.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.evaluation import Evaluation, decided, evaluate, rare_class, score_of
 from graphveil.execution import LedgerLike
-from graphveil.graph import GraphView
-from graphveil.graph.fingerprint import Fingerprint
+from graphveil.graph import Fingerprint, GraphView
+from graphveil.graph.summary import Naming
+from graphveil.graph.validation import spells_integer
 from graphveil.methods.inputs import node_index
-from graphveil.methods.naming import Naming, prediction_table
 from graphveil.methods.new_nodes import Answers
 from graphveil.methods.parameters import Parameters
 from graphveil.noise import NoiseSource
@@ -313,6 +317,28 @@ class Predictions(Parameters):
 def answered(logits: torch.Tensor) -> torch.Tensor:
     """Rows of logits, and 0 for all classes of a node whose features are too large for an answer."""
     return torch.where(logits.isfinite().all(dim=1, keepdim=True), logits, 0.0)
+
+
+def column_names(naming: Naming, classes: int) -> list[str]:
+    """The header of a table of predictions.
+
+    Example:
+        >>> column_names(Naming(classes=("north", "node")), 2)
+        ['node', 'prediction', 'p(north)', 'p(node)']
+    """
+    return ["node", "prediction", *(f"p({naming.class_name(number)})" for number in range(classes))]
+
+
+def prediction_table(
+    naming: Naming, nodes: Sequence[str], guesses: Sequence[str], probabilities: np.ndarray
+) -> pa.Table:
+    """Predictions as an Arrow table. Ids are integers in it if all of them spell one."""
+    import pyarrow as pa  # which a server does without
+
+    whole = all(map(spells_integer, nodes)) and all(map(spells_integer, naming.nodes or ()))
+    ids = pa.array(map(int, nodes), pa.int64()) if whole else pa.array(nodes, pa.string())
+    columns = [ids, pa.array(guesses, pa.string()), *map(pa.array, probabilities.T)]
+    return pa.Table.from_arrays(columns, names=column_names(naming, probabilities.shape[1]))
 
 
 @cache

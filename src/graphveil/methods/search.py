@@ -14,13 +14,12 @@ import torch
 from graphveil import validate
 from graphveil.accounting import Gaussian, calibrate, search_factor
 from graphveil.errors import InvalidInput
-from graphveil.execution import Ledger
-from graphveil.execution.ledger import Stages
+from graphveil.execution import Ledger, Stages
 from graphveil.graph import Graph
 from graphveil.methods.estimator import DEGREE_CAP, NodeClassifier, check_graph, training_set
+from graphveil.methods.fitted import LOGGER
 from graphveil.methods.parameters import Settable
 from graphveil.methods.spending import choice_plan
-from graphveil.methods.stages import LOGGER
 from graphveil.noise import NoiseSource
 from graphveil.privacy.budget import BudgetLedger
 from graphveil.privacy.certificate import Certificate

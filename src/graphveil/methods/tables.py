@@ -21,8 +21,8 @@ from graphveil.methods.inputs import Inputs
 from graphveil.methods.networks import log_probabilities
 from graphveil.methods.training import label_rows
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import table_step
 from graphveil.privacy.levels import protects_attributes
+from graphveil.privacy.mechanisms import table_step
 
 # Tables whose every row is private, a node's own included.
 RELEASED_IN_FULL = ("readers", "neighbors")

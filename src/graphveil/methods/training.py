@@ -14,13 +14,11 @@ from torch.nn import functional
 from torch.utils.weak import WeakIdKeyDictionary
 
 from graphveil.errors import InvalidInput
-from graphveil.execution import LedgerLike
+from graphveil.execution import LedgerLike, Stages
 from graphveil.execution.exact import EXACT, Arithmetic, cross_entropy
 from graphveil.execution.gradients import ClippedSums, ExactGradients
-from graphveil.execution.ledger import Stages
 from graphveil.execution.sparse_rows import Rows, SparseRows
-from graphveil.methods.networks import begin_step, mean_of
-from graphveil.methods.stages import Best, RunningMean, TrainingState
+from graphveil.methods.networks import Best, RunningMean, TrainingState, begin_step, mean_of
 
 # Parameters from which the steps of mini-batch training are long enough to share among threads.
 _WORTH_THREADS = 4_000_000

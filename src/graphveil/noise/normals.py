@@ -19,13 +19,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import torch
 
-from graphveil.noise.keystream import CHUNK, LockFreeKeystream
+if TYPE_CHECKING:
+    from graphveil.noise import LockFreeKeystream
 
+# Words that are made at a time: enough to amortise a call, few enough to stay in the cache.
+CHUNK = 2**15
 # The largest error of a normal in a pair that is not left open (docs/theory.md, section 8.2).
 NORMAL_ERROR = 2.0**-34
 # The most lattice steps in a standard deviation; with more, too many pairs would be left open.

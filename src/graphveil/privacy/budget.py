@@ -21,11 +21,11 @@ from graphveil.accounting import AnyOf, Composition, Loss, gaussian_epsilon
 from graphveil.accounting.composition import RENYI_ORDERS, renyi_divergences, renyi_to_epsilon
 from graphveil.errors import BudgetExceeded, InvalidInput
 from graphveil.privacy.facts import check_delta
-from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, describe, level_from_dict, level_to_dict
-from graphveil.privacy.mechanisms import KINDS
+from graphveil.privacy.mechanisms import KINDS, SAMPLER_DELTA
 from graphveil.privacy.plan import Plan, plan_from_dict, plan_to_dict
-from graphveil.storage.decoding import (
+from graphveil.storage import locked_whole, replace_file, unwritable
+from graphveil.validate import (
     check_declared,
     check_rendered,
     decoding,
@@ -33,7 +33,6 @@ from graphveil.storage.decoding import (
     render_checksummed,
     without_infinity,
 )
-from graphveil.storage.files import locked_whole, replace_file, unwritable
 
 FORMAT = "graphveil-ledger/1"
 

@@ -13,7 +13,6 @@ from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.privacy import wording
 from graphveil.privacy.facts import PublicFacts, delta_warning, links_are_public
-from graphveil.privacy.lattice import SAMPLER_DELTA, GradientLattice, noise_step, table_step
 from graphveil.privacy.levels import (
     Edge,
     KNeighbor,
@@ -24,7 +23,15 @@ from graphveil.privacy.levels import (
     level_to_dict,
     protects_attributes,
 )
-from graphveil.privacy.mechanisms import ClippedTraining, Mechanism, Responses
+from graphveil.privacy.mechanisms import (
+    SAMPLER_DELTA,
+    ClippedTraining,
+    GradientLattice,
+    Mechanism,
+    Responses,
+    noise_step,
+    table_step,
+)
 from graphveil.privacy.plan import (
     Branch,
     Plan,
@@ -33,7 +40,7 @@ from graphveil.privacy.plan import (
     plan_from_dict,
     plan_to_dict,
 )
-from graphveil.storage.decoding import check_declared, without_infinity
+from graphveil.validate import check_declared, without_infinity
 
 SCHEMA = "graphveil-certificate/4"
 _LIBRARIES = ("graphveil", "torch", "numpy", "scipy", "dp-accounting", "cryptography")

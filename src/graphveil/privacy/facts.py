@@ -7,8 +7,8 @@ from typing import Any
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.lattice import WEIGHT_BITS
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Public
+from graphveil.privacy.mechanisms import WEIGHT_BITS
 
 LARGEST_DELTA, SMALLEST_DELTA = 1e-2, 1e-30
 
@@ -88,7 +88,7 @@ class PublicFacts:
 
     @property
     def terms(self) -> int:
-        """How many terms a sum of rows may have, counted in the steps of the weights (`lattice.table_step`)."""
+        """How many terms a sum of rows may have, counted in the steps of the weights (`mechanisms.table_step`)."""
         return self.nodes << WEIGHT_BITS if self.weighted else self.nodes
 
     @property

@@ -15,16 +15,23 @@ from graphveil import validate
 from graphveil.accounting import AnyOf, Composition, Loss, least_factor, search_factor, worst_kinds
 from graphveil.errors import InvalidInput
 from graphveil.privacy.facts import PublicFacts
-from graphveil.privacy.lattice import SAMPLER_DELTA
 from graphveil.privacy.levels import Level, Public, check_size, level_from_dict, level_to_dict, with_unit
-from graphveil.privacy.mechanisms import KINDS, Kind, Mechanism, Role, mechanism_from_dict, mechanism_to_dict
+from graphveil.privacy.mechanisms import (
+    KINDS,
+    SAMPLER_DELTA,
+    Kind,
+    Mechanism,
+    Role,
+    losses_of,
+    mechanism_from_dict,
+    mechanism_to_dict,
+    worst_mu,
+)
 
 # The method of a plan that chooses among the candidates of a search.
 SEARCH = "search"
 # Shares are relative to each other; beyond this, noise leaves the range of floats.
 LARGEST_SHARE = 1e9
-
-
 # The losses of each kind of node.
 _Kinds = tuple[tuple[Loss, ...], ...]
 
@@ -149,12 +156,12 @@ class Plan:
 
     def composition(self, kind: Kind) -> Composition:
         """Everything that a node of this kind pays for, in the branch that is followed."""
-        return Composition(_losses(self.mechanisms, kind))
+        return Composition(losses_of(self.mechanisms, kind))
 
     def losses(self, kind: Kind) -> tuple[Loss, ...]:
         """What a node of this kind pays for whichever branch is followed, to be composed with other plans."""
-        shared = _losses(self.shared, kind)
-        branches = tuple(_losses(branch.mechanisms, kind) for branch in self.branches)
+        shared = losses_of(self.shared, kind)
+        branches = tuple(losses_of(branch.mechanisms, kind) for branch in self.branches)
         own = (*shared, AnyOf(branches)) if branches else shared
         return own + tuple(loss for other in self.beside for loss in other.losses(kind))
 
@@ -208,7 +215,7 @@ class Plan:
 
     def shares(self) -> dict[str, float]:
         """Each mechanism's part of the sum of mu^2 in the branch that is followed; responses have none."""
-        squares = {mechanism.name: _worst_mu(mechanism) ** 2 for mechanism in self.mechanisms}
+        squares = {mechanism.name: worst_mu(mechanism) ** 2 for mechanism in self.mechanisms}
         total = sum(squares.values())
         return {name: square / total if total else 0.0 for name, square in squares.items()}
 
@@ -288,11 +295,11 @@ class Plan:
     def _with_shares(self, shares: Mapping[str, float]) -> Plan:
         for name in shares:
             self[name]
-        later = [[m.name for m in branch.mechanisms if _worst_mu(m) > 0] for branch in self.branches[1:]]
+        later = [[m.name for m in branch.mechanisms if worst_mu(m) > 0] for branch in self.branches[1:]]
         alone = {names[0] for names in later if len(names) == 1}
 
         def noise_by_share(mechanism: Mechanism) -> Mechanism:
-            mu = _worst_mu(mechanism)
+            mu = worst_mu(mechanism)
             if mu == 0 or (mechanism.name in alone and mechanism.name not in shares):
                 return mechanism
             if mechanism.name not in shares:
@@ -338,15 +345,7 @@ def _least_factor_beside(fixed: _Kinds, kinds: _Kinds, guess: float, epsilon: fl
 
 
 def _by_kind(mechanisms: Sequence[Mechanism]) -> _Kinds:
-    return tuple(_losses(mechanisms, kind) for kind in KINDS)
-
-
-def _losses(mechanisms: Sequence[Mechanism], kind: Kind) -> tuple[Loss, ...]:
-    return tuple(loss for mechanism in mechanisms if (loss := mechanism.loss(kind)) is not None)
-
-
-def _worst_mu(mechanism: Mechanism) -> float:
-    return max((loss.mu for loss in (mechanism.loss(kind) for kind in KINDS) if loss is not None), default=0.0)
+    return tuple(losses_of(mechanisms, kind) for kind in KINDS)
 
 
 def mechanisms_to_list(shared: Sequence[Mechanism], branches: Sequence[Branch]) -> list[dict[str, Any]]:

@@ -13,8 +13,8 @@ import math
 
 from graphveil import validate
 from graphveil.errors import InvalidInput
-from graphveil.privacy.lattice import WEIGHT_BITS, count_step, table_step
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, Public, is_zero_out, protects_attributes
+from graphveil.privacy.mechanisms import WEIGHT_BITS, count_step, table_step
 
 
 def embedding_group(level: Level, train_nodes: int, *, in_training: bool = True) -> int:

@@ -22,7 +22,7 @@ from graphveil.privacy.levels import level_from_dict
 from graphveil.report.charts import Chart, Point, Series, calibration_chart, charts_of
 from graphveil.report.document import Collection, plain
 from graphveil.report.leaderboard import board_page, boards_markdown
-from graphveil.storage.files import write_files
+from graphveil.storage import write_files
 
 __all__ = [
     "FORMATS",

@@ -208,8 +208,6 @@ def _board(
     for method in ordered:
         cells = rows[method]
         own = [record for graph in cells for record in runs[graph, block, method]]
-        epsilons = [spent for record in own if (spent := (record.get("certificate") or {}).get("epsilon")) is not None]
-        memory = [record["peak_memory_mb"] for record in own if record.get("peak_memory_mb") is not None]
         standings.append(
             Standing(
                 place=1 + sum(ranks[other] < ranks[method] for other in rows),
@@ -221,12 +219,16 @@ def _board(
                 near=sum(cell.best or cell.close for cell in cells.values()),
                 regrets={graph: _regret(method, graph, scores) for graph in graphs if graph in cells},
                 seconds=statistics.median(record["seconds"] for record in own),
-                memory_mb=max(memory, default=None),
-                epsilon=max(epsilons, default=None),
+                memory_mb=_largest(record.get("peak_memory_mb") for record in own),
+                epsilon=_largest((record.get("certificate") or {}).get("epsilon") for record in own),
             )
         )
     strict = level.unit != "directed" if isinstance(level, Edge) else not is_zero_out(level)
     return Board(block, strict, tuple(graphs), tuple(standings))
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    return max((value for value in values if value is not None), default=None)
 
 
 def _regret(method: str, graph: str, scores: Mapping[tuple[str, str], Mapping[int, float]]) -> float:

@@ -20,10 +20,10 @@ import numpy as np
 from graphveil.artifact.contents import JOURNAL, TOKEN_SECRET, list_derived, read_file, read_manifest
 from graphveil.artifact.predictions import Probabilities, csv_head, csv_rows
 from graphveil.errors import InvalidInput
+from graphveil.graph.summary import Naming
 from graphveil.graph.validation import LONGEST_ID, why_no_id
 from graphveil.methods.estimator import NodeClassifier
-from graphveil.methods.naming import Naming
-from graphveil.storage.files import locked, replace_file
+from graphveil.storage import locked, replace_file
 
 _SECRET_BYTES = 32
 _OPERATOR = b"operator"

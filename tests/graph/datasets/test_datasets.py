@@ -15,7 +15,7 @@ import torch
 from graphveil.errors import InvalidInput
 from graphveil.graph import dataset_names, load_dataset, statistics
 from graphveil.graph.datasets import MissingData, canonical_name, published, search_path
-from graphveil.graph.statistics import PAPER_TABLE_1
+from graphveil.graph.datasets.paper import PAPER_TABLE_1
 
 
 def load(name: str, root: Path, **options: Any) -> Any:

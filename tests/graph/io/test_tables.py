@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import graphveil.graph.io.features as features_module
-import graphveil.graph.io.plain as plain
 import graphveil.graph.io.sources as sources
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
+from graphveil.graph.io import edges
 from graphveil.graph.io.declared import TableOptions
+from graphveil.graph.io.edges import plain_edges
 from graphveil.graph.io.ids import NodeIds
-from graphveil.graph.io.plain import plain_edges
 from graphveil.graph.io.sources import read_whole
 
 NODES = {
@@ -199,7 +199,7 @@ def test_edges_of_words_that_are_no_ids(tmp_path: Path, edges: str) -> None:
 
 
 def test_edges_of_numbers_may_be_more_than_the_first_rows_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain, "_SAMPLE", 32)
+    monkeypatch.setattr(edges, "_SAMPLE", 32)
     (tmp_path / "edges.csv").write_text("source,target\n1000000,1000001\n" + "0,1\n1,0\n" * 200)
     ends = plain_edges(tmp_path / "edges.csv", ("source", "target"), NodeIds(pa.array([0, 1, 1000000, 1000001])))
     assert ends is not None

@@ -17,12 +17,12 @@ import torch
 from graphveil import validate
 from graphveil.errors import InvalidInput
 from graphveil.graph.datasets import published
-from graphveil.graph.datasets.csbm import csbm
+from graphveil.graph.datasets.paper import csbm
 from graphveil.graph.datasets.published import Source
 from graphveil.graph.graph import Graph
 from graphveil.graph.io import read_graph, write_graph
 from graphveil.graph.splits import MASKS
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 # Raise this when filtering or conversion changes: cached graphs of another format are not looked at.
 _CACHE_FORMAT = 3

@@ -21,7 +21,7 @@ import numpy as np
 from graphveil.errors import InvalidInput
 from graphveil.graph.graph import Graph
 from graphveil.graph.splits import MASKS, time_split
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 OGB_ADDRESS = "http://snap.stanford.edu/ogb/data/nodeproppred"
 REDDIT_ADDRESS = "https://data.dgl.ai/dataset/reddit.zip"

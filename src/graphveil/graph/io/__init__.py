@@ -20,8 +20,8 @@ from graphveil.graph.io.declared import DECLARATIONS, TableOptions
 from graphveil.graph.io.npz import read_npz, write_npz
 from graphveil.graph.links import in_words
 from graphveil.graph.summary import FileContent, ReadReport
-from graphveil.storage.decoding import decoding, inside
-from graphveil.storage.files import written_beside
+from graphveil.storage import written_beside
+from graphveil.validate import decoding, inside
 
 _NO_EDGES = np.empty((2, 0), np.int32)
 _PYG_FILES = (".pt", ".pth")
@@ -200,7 +200,7 @@ def _folder_of(path: Path, tables: dict[str, Any]) -> tuple[Path, dict[str, Any]
 def _read_folder(
     path: Path, options: TableOptions, symmetrize: bool, directed: bool | None, mmap: str | Path | None
 ) -> FileContent:
-    from graphveil.graph.io.mapped import check_folder
+    from graphveil.graph.io.edges import check_folder
     from graphveil.graph.io.tables import read_tables
 
     if mmap is not None:

@@ -32,7 +32,7 @@ from graphveil.graph.io.sources import (
 from graphveil.graph.splits import SPLITS
 from graphveil.graph.summary import ColumnKind
 from graphveil.graph.validation import LONGEST_ID, why_no_id
-from graphveil.storage.decoding import decoding
+from graphveil.validate import decoding
 
 SELF_LOOP = "this edge leads back to its own node; drop_self_loops (--drop-self-loops) removes such edges"
 DUPLICATE = "this edge was already listed in row {earlier}; merge_duplicates (--merge-duplicates) makes one of them"

@@ -21,7 +21,7 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.links import relation_names
 from graphveil.graph.summary import FIRST_DAY, Undeclared
 from graphveil.graph.validation import category_lists, class_list, spells_integer
-from graphveil.storage.decoding import decoding, inside
+from graphveil.validate import decoding, inside
 
 DECLARATIONS = "graph.json"
 _DAY = 86400.0

@@ -20,8 +20,8 @@ from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import DECLARATIONS, Days, TableOptions, as_date
 from graphveil.graph.io.sources import FORMATS, find_table, first_rows, is_text
-from graphveil.storage.decoding import decoding
-from graphveil.storage.files import written_beside
+from graphveil.storage import written_beside
+from graphveil.validate import decoding
 
 # How many rows of each table are looked at.
 ROWS = 1000

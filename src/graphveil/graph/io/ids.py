@@ -1,12 +1,16 @@
 """Ids of nodes, and which node an id is: by a table over the range of integers, or by a table of hashes of words.
 
-The table of words is filled and asked in C (`ids.c`) where that was built, else in NumPy; both find the same.
+The table of words is filled and asked in C (`ids.c`) where that was built, else in NumPy; both find the same. Ids of
+more nodes than memory holds are in a database on disk (`IdRows`).
 """
 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphveil.process import compiled
+from graphveil.validate import decoding
 
 # As many ids are looked up together; temporary arrays of more would cost new memory each time.
 _AT_ONCE = 2**15
@@ -27,6 +32,7 @@ _MIX = np.uint64(0x9E3779B97F4A7C15)
 _MOST_STEPS = 500
 # For each number of letters up to eight, the bits that they take.
 _TAKEN = np.array([2 ** (8 * count) - 1 for count in range(9)], np.uint64)
+_INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 
 
 class NodeIds:
@@ -296,3 +302,81 @@ def load(path: str) -> ctypes.CDLL:
 def compiled_library() -> ctypes.CDLL | None:
     """The library that the installation built, or None if there is none or it cannot be loaded."""
     return compiled("graph.io._ids", load, "NumPy's lookup of words is")
+
+
+def numbered(ids: pa.Array) -> np.ndarray:
+    """Ids as whole numbers, -1 where an id is not one or is not spelled as one."""
+    if pa.types.is_integer(ids.type):
+        return np.asarray(ids.to_numpy(zero_copy_only=False))
+    spelled = pc.match_substring_regex(ids, _INTEGER)
+    return np.asarray(pc.if_else(spelled, ids, "-1").cast(pa.int64()).to_numpy(zero_copy_only=False))
+
+
+class IdRows:
+    """Which row each id has: ids of any type, in a DuckDB database on disk, found again with a stated memory.
+
+    Args:
+        path: The database file.
+        memory: Bytes that DuckDB may use; what does not fit is written beside the database.
+    """
+
+    def __init__(self, path: Path, memory: int) -> None:
+        import duckdb
+
+        self._path = path
+        with decoding(path, "a database of ids"):
+            self._database = duckdb.connect(
+                str(path),
+                config={
+                    "memory_limit": f"{memory}B",
+                    "temp_directory": f"{path}.tmp",
+                    "preserve_insertion_order": "false",
+                },
+            )
+
+    def fill(self, ids: Iterator[pa.Array]) -> int:
+        """Take all ids, in the order of their rows; returns how many there are."""
+        count, made = 0, False
+        for some in ids:
+            # DuckDB finds this table by the name of the variable.
+            taken = pa.table({"id": some, "row": np.arange(count, count + len(some))})  # noqa: F841
+            with _room_for(self._path):
+                self._database.execute("INSERT INTO ids FROM taken" if made else "CREATE TABLE ids AS FROM taken")
+            count, made = count + len(some), True
+        with _room_for(self._path):
+            self._database.execute("CHECKPOINT")
+        return count
+
+    def first_repeat(self) -> tuple[int, int] | None:
+        """The first row whose id an earlier row has, and the first of these; None if all ids are different."""
+        repeated = "SELECT id, min(row) AS first FROM ids GROUP BY id HAVING count(*) > 1"
+        query = f"SELECT row, first FROM ids JOIN ({repeated}) USING (id) WHERE row > first ORDER BY row LIMIT 1"
+        with _room_for(self._path):
+            found: list[tuple[int, int]] = self._database.execute(query).fetchall()
+        return found[0] if found else None
+
+    def of(self, values: pa.Array) -> np.ndarray:
+        """The row of each of these ids, -1 where there is none."""
+        rows = np.full(len(values), -1, np.int64)
+        asked = pa.table({"id": values, "place": np.arange(len(values))})  # noqa: F841
+        ((kind,),) = self._database.execute("SELECT typeof(id) FROM ids LIMIT 1").fetchall()
+        as_text = (kind == "VARCHAR") != (not pa.types.is_integer(values.type))
+        equal = "asked.id::VARCHAR = ids.id::VARCHAR" if as_text else "asked.id = ids.id"
+        with _room_for(self._path):
+            found = self._database.sql(f"SELECT place, row FROM asked JOIN ids ON {equal}").to_arrow_table()
+        rows[found.column("place").to_numpy()] = found.column("row").to_numpy()
+        return rows
+
+    def close(self) -> None:
+        self._database.close()
+
+
+@contextmanager
+def _room_for(path: Path) -> Iterator[None]:
+    """Say in one line, as an `OSError`, that a database has no room on the disk or in its memory."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        raise OSError(str(error).splitlines()[0].replace(f'"{path.parent}/', '"')) from None

@@ -38,7 +38,7 @@ from graphveil.graph.graph import Graph
 from graphveil.graph.splits import MASKS, column_of_mask
 from graphveil.graph.summary import FeatureColumn, FileContent, Undeclared
 from graphveil.graph.validation import class_list
-from graphveil.storage.decoding import decoding, inside
+from graphveil.validate import decoding, inside
 
 # Keys of single values, with the kinds of array that may hold them.
 _SINGLE = {

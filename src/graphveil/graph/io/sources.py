@@ -1,10 +1,14 @@
-"""Where tables come from: Parquet and CSV files, and tables in memory. All of them become Arrow tables."""
+"""Where tables come from: Parquet and CSV files, and tables in memory. All of them become Arrow tables.
+
+What a column of a CSV file holds follows from all of its cells: `ColumnFacts` adds up what is known of some at a time.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -36,6 +40,11 @@ TRUTH = "^(true|True|TRUE|false|False|FALSE)$"
 # Words for a missing value, which may stand among the numbers of a CSV column.
 GAP_WORDS = ["na", "n/a", "nan", "null", "none"]
 ODD_TIME = "has a time of day, unlike most of this column; write dates alone, or times everywhere"
+# Types that a CSV column can have besides text, in the order in which they are preferred.
+_TYPES = {str(kind): kind for kind in (pa.int64(), pa.bool_(), *TIMES, pa.float64())}
+_NUMBERS, _TRUTHS, _GAPS, _DAYS = range(4)
+# A cell without a time of day.
+_DAY = r"^\s*[0-9]{4}-[0-9]{2}-[0-9]{2}([ T]00:00(:00(\.0+)?)?)?\s*$"
 
 
 def find_table(folder: Path, stem: str, name: str | None = None) -> Path:
@@ -198,10 +207,10 @@ def csv_form(file: BinaryIO) -> pyarrow.csv.ParseOptions:
 def read_whole(path: Path, text: Sequence[str]) -> pa.Table:
     """All of a file. Columns of a CSV file in `text` are text, whatever they look like."""
     table = _read_csv(path, text) if path.suffix == ".csv" else _read_parquet(path)
-    for field in table.schema if path.suffix == ".csv" else ():
-        if pa.types.is_binary(field.type):
+    for column in table.schema if path.suffix == ".csv" else ():
+        if pa.types.is_binary(column.type):
             why = "is not text in UTF-8; save the table in this encoding"
-            raise InvalidInput(f"{path.name}, column {field.name!r}", "bytes", why)
+            raise InvalidInput(f"{path.name}, column {column.name!r}", "bytes", why)
     return table
 
 
@@ -274,3 +283,95 @@ def first_rows(path: Path, rows: int) -> pa.Table:
     with pyarrow.parquet.ParquetFile(path) as file:
         batch = next(file.iter_batches(rows, use_threads=False), None)
         return file.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+
+
+@dataclass
+class ColumnFacts:
+    """What is known of one column.
+
+    Args:
+        values: Distinct values in the order of their first appearance, not more than a limit.
+        rows: The row of the first appearance of each.
+        kinds: Types in which all cells of a CSV column can be read.
+        given: How many cells are not empty.
+        fitting: How many of them look like a number, like true or false, like a word for a missing value, and
+            like a day.
+    """
+
+    values: list[Any] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=lambda: list(_TYPES))
+    given: int = 0
+    fitting: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+
+    def take(self, cells: pa.Array, first: int, keep: int, *, csv: bool) -> None:
+        """Look at some more cells, which begin in row `first`."""
+        if csv:
+            self._take_types(cells)
+        self.given += len(cells) - cells.null_count
+        if len(self.values) >= keep:
+            return
+        encoded = cells.dictionary_encode()
+        known = set(self.values)
+        places = pc.index_in(encoded.dictionary, value_set=cells).to_pylist()
+        for value, place in zip(encoded.dictionary.to_pylist(), places, strict=True):
+            if value not in known and len(self.values) < keep:
+                self.values.append(value)
+                self.rows.append(first + place)
+
+    def _take_types(self, cells: pa.Array) -> None:
+        """Most columns can be read in some type; only of others cells are counted by what they look like."""
+        before, self.kinds = self.kinds, [kind for kind in self.kinds if _can_be(cells, _TYPES[kind])]
+        if before and not self.kinds:
+            self.kinds = self._without_gaps(cells, before)
+        if "timestamp[ns]" in self.kinds:
+            self.fitting[_DAYS] += pc.sum(pc.match_substring_regex(cells, _DAY)).as_py() or 0
+        if self.kinds:
+            return
+        if before:  # all cells until now could be read
+            fitting = self.given - self.fitting[_GAPS]
+            self.fitting[_NUMBERS] = fitting if "double" in before else 0
+            self.fitting[_TRUTHS] = fitting if "bool" in before else 0
+        for place, pattern in enumerate((NUMBER, TRUTH)):
+            self.fitting[place] += pc.sum(pc.match_substring_regex(cells, pattern)).as_py() or 0
+        gaps = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(cells)), value_set=pa.array(GAP_WORDS, cells.type))
+        self.fitting[_GAPS] += pc.sum(gaps).as_py() or 0
+
+    def _without_gaps(self, cells: pa.Array, before: list[str]) -> list[str]:
+        """The types of a column that can be read but for words for a missing value, which are counted."""
+        gaps = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(cells)), value_set=pa.array(GAP_WORDS, cells.type))
+        rest = pc.if_else(gaps, pa.scalar(None, cells.type), cells)
+        kinds = [kind for kind in before if _can_be(rest, _TYPES[kind])]
+        if kinds:
+            self.fitting[_GAPS] += pc.sum(gaps).as_py() or 0
+        return kinds
+
+    @property
+    def gaps(self) -> int:
+        """How many cells are words for a missing value."""
+        return self.fitting[_GAPS]
+
+    def csv_type(self) -> pa.DataType:
+        """The type of a CSV column, as Arrow would find it in the whole column."""
+        numbers, _, gaps, _ = self.fitting
+        if self.given in (0, gaps):
+            return pa.null()
+        if self.kinds:
+            return _TYPES[self.kinds[0]]
+        return pa.float64() if gaps > 0 and numbers + gaps == self.given else pa.large_string()
+
+    def has_odd_times(self) -> bool:
+        """Whether some cells have a time of day where most are days (`columns.odd_time`)."""
+        times = bool(self.kinds) and pa.types.is_timestamp(_TYPES[self.kinds[0]])
+        return times and self.given > self.fitting[_DAYS] >= self.given / 2
+
+
+def _can_be(cells: pa.Array, kind: pa.DataType) -> bool:
+    """Whether all of these cells of a CSV file can be read in a type."""
+    if kind == pa.bool_():
+        return bool(pc.all(pc.match_substring_regex(cells, TRUTH)).as_py() in (True, None))
+    try:
+        pc.utf8_trim_whitespace(cells).cast(kind)
+    except pa.ArrowInvalid:
+        return False
+    return True

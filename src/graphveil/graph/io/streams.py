@@ -1,17 +1,20 @@
 """Tables that are too long for memory: in one file or in a folder of files, here or at any fsspec address.
 
 A table is `nodes.parquet`, `nodes.csv`, or a folder `nodes/` of such files, which count in the order of their names.
-They are read some rows at a time, and errors name the file and the row in it.
+They are read some rows at a time, and errors name the file and the row in it. Before the first row of a table of nodes
+can be encoded, some things have to be known of all rows: the types of CSV columns, the values of text columns and of
+labels. One pass over the table makes a `Survey` of them. The checks, and what becomes of each column, are those of
+`read_graph`: a `Survey` is a `Table` that answers for all rows without holding them.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +25,11 @@ import pyarrow.parquet
 from graphveil.errors import InvalidInput
 from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import DECLARATIONS
-from graphveil.graph.io.sources import FORMATS, GAP_WORDS, csv_form
-from graphveil.storage.decoding import decoding
+from graphveil.graph.io.sources import FORMATS, GAP_WORDS, NUMBER, ODD_TIME, TRUTH, ColumnFacts, csv_form, is_text
+from graphveil.validate import decoding
 
 # Bytes of a CSV file that are parsed at a time.
 _BLOCK = 2**24
-_INTEGER = "^(0|-?[1-9][0-9]{0,17})$"
 
 
 class Folder:
@@ -273,79 +275,115 @@ def cells_as(cells: pa.Array, kind: pa.DataType) -> pa.Array:
     return pc.if_else(gaps, pa.scalar(None, cells.type), cells).cast(kind)
 
 
-def numbered(ids: pa.Array) -> np.ndarray:
-    """Ids as whole numbers, -1 where an id is not one or is not spelled as one."""
-    if pa.types.is_integer(ids.type):
-        return np.asarray(ids.to_numpy(zero_copy_only=False))
-    spelled = pc.match_substring_regex(ids, _INTEGER)
-    return np.asarray(pc.if_else(spelled, ids, "-1").cast(pa.int64()).to_numpy(zero_copy_only=False))
-
-
-class IdRows:
-    """Which row each id has: ids of any type, in a DuckDB database on disk, found again with a stated memory.
+class Survey(Table):
+    """A table of nodes of which no row is held: what all rows have in common, and the checks of `Table` on that.
 
     Args:
-        path: The database file.
-        memory: Bytes that DuckDB may use; what does not fit is written beside the database.
+        nodes: The table.
+        id_column: The column of ids.
+        text: Columns of CSV files that hold text, whatever they look like.
+        keep: How many distinct values of a column are kept; a column with more has too many.
     """
 
-    def __init__(self, path: Path, memory: int) -> None:
-        import duckdb
+    def __init__(self, nodes: LongTable, id_column: str, text: Iterable[str], keep: int) -> None:
+        self.nodes, self._id, self._keep = nodes, id_column, keep + 1
+        self.path = Path(nodes.name)
+        self.table, self.text = nodes.schema.empty_table(), (id_column, *text)
+        self.columns: dict[str, ColumnFacts] = {}
+        # The rows of each file.
+        self.counts = [0] * len(nodes.files)
 
-        self._path = path
-        with decoding(path, "a database of ids"):
-            self._database = duckdb.connect(
-                str(path),
-                config={
-                    "memory_limit": f"{memory}B",
-                    "temp_directory": f"{path}.tmp",
-                    "preserve_insertion_order": "false",
-                },
-            )
+    def __len__(self) -> int:
+        return sum(self.counts)
 
-    def fill(self, ids: Iterator[pa.Array]) -> int:
-        """Take all ids, in the order of their rows; returns how many there are."""
-        count, made = 0, False
-        for some in ids:
-            # DuckDB finds this table by the name of the variable.
-            taken = pa.table({"id": some, "row": np.arange(count, count + len(some))})  # noqa: F841
-            with _room_for(self._path):
-                self._database.execute("INSERT INTO ids FROM taken" if made else "CREATE TABLE ids AS FROM taken")
-            count, made = count + len(some), True
-        with _room_for(self._path):
-            self._database.execute("CHECKPOINT")
-        return count
+    def asked(self, label: str | None) -> list[str]:
+        """The columns that have to be looked at: all of CSV files, and otherwise ids, the label and text."""
+        names = self.nodes.schema.names
+        return [name for name in names if self.nodes.is_csv or name in (self._id, label) or self._is_text(name)]
 
-    def first_repeat(self) -> tuple[int, int] | None:
-        """The first row whose id an earlier row has, and the first of these; None if all ids are different."""
-        repeated = "SELECT id, min(row) AS first FROM ids GROUP BY id HAVING count(*) > 1"
-        query = f"SELECT row, first FROM ids JOIN ({repeated}) USING (id) WHERE row > first ORDER BY row LIMIT 1"
-        with _room_for(self._path):
-            found: list[tuple[int, int]] = self._database.execute(query).fetchall()
-        return found[0] if found else None
+    def _is_text(self, name: str) -> bool:
+        kind = self.nodes.schema.field(name).type
+        return is_text(kind.value_type if pa.types.is_dictionary(kind) else kind)
 
-    def of(self, values: pa.Array) -> np.ndarray:
-        """The row of each of these ids, -1 where there is none."""
-        rows = np.full(len(values), -1, np.int64)
-        asked = pa.table({"id": values, "place": np.arange(len(values))})  # noqa: F841
-        ((kind,),) = self._database.execute("SELECT typeof(id) FROM ids LIMIT 1").fetchall()
-        as_text = (kind == "VARCHAR") != (not pa.types.is_integer(values.type))
-        equal = "asked.id::VARCHAR = ids.id::VARCHAR" if as_text else "asked.id = ids.id"
-        with _room_for(self._path):
-            found = self._database.sql(f"SELECT place, row FROM asked JOIN ids ON {equal}").to_arrow_table()
-        rows[found.column("place").to_numpy()] = found.column("row").to_numpy()
-        return rows
+    def take(self, file: int, part: Table) -> None:
+        """Look at some rows, which come in order."""
+        for name in part.table.column_names:
+            cells = part.table.column(name).combine_chunks()
+            cells = cells.dictionary_decode() if pa.types.is_dictionary(cells.type) else cells
+            if name != self._id and not pa.types.is_null(cells.type) and not pa.types.is_nested(cells.type):
+                facts = self.columns.setdefault(name, ColumnFacts())
+                facts.take(cells, len(self), self._keep, csv=self.nodes.is_csv and name not in self.text)
+        self.counts[file] += len(part)
 
-    def close(self) -> None:
-        self._database.close()
+    def finish(self) -> None:
+        """Tell the table the types of its CSV columns."""
+        if self.nodes.is_csv:
+            for name, facts in self.columns.items():
+                if name not in self.text and facts.has_odd_times():
+                    raise self.error(f"column {name!r}", "a cell", ODD_TIME)
+            typed = {name: facts.csv_type() for name, facts in self.columns.items() if name not in self.text}
+            self.nodes.types = {name: kind for name, kind in typed.items() if not is_text(kind)}
 
+    def to_dict(self) -> dict[str, Any]:
+        """What was seen, as JSON."""
+        for name, facts in self.columns.items():
+            for value in facts.values:
+                if not isinstance(value, str | int | float | bool):
+                    raise self.error(f"column {name!r}", str(value), "must be text or numbers to be labels or text")
+        return {"counts": self.counts, "columns": {name: asdict(facts) for name, facts in self.columns.items()}}
 
-@contextmanager
-def _room_for(path: Path) -> Iterator[None]:
-    """Say in one line, as an `OSError`, that a database has no room on the disk or in its memory."""
-    import duckdb
+    def restore(self, seen: dict[str, Any]) -> Self:
+        """Take what `to_dict` gave for the same table."""
+        self.counts = seen["counts"]
+        self.columns = {name: ColumnFacts(**facts) for name, facts in seen["columns"].items()}
+        self.finish()
+        return self
 
-    try:
-        yield
-    except duckdb.Error as error:
-        raise OSError(str(error).splitlines()[0].replace(f'"{path.parent}/', '"')) from None
+    def array(self, column: str) -> pa.Array:
+        self.require(column)
+        kind = self.nodes.schema.field(column).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        facts = self.columns.get(column, ColumnFacts())
+        if not self.nodes.is_csv or column in self.text:
+            return pa.array(facts.values, kind)
+        if column not in self.nodes.types:
+            return pa.array(facts.values, pa.large_string())
+        return cells_as(pa.array(facts.values, pa.large_string()), self.nodes.types[column])
+
+    def cell_error(self, column: str, row: int, why: str) -> InvalidInput:
+        """An error about the cell with the first appearance of value number `row`."""
+        facts = self.columns[column]
+        file, at = self.place(facts.rows[row])
+        where = f"{Path(self.nodes.files[file]).name}, row {at + 1}, column {column!r}"
+        return InvalidInput(where, facts.values[row], why)
+
+    def place(self, row: int) -> tuple[int, int]:
+        """The number of the file that has this row, and its row there."""
+        ends = np.cumsum(self.counts)
+        file = int(np.searchsorted(ends, row, side="right"))
+        return file, row - int(ends[file] - self.counts[file])
+
+    def _check_one_kind(self, column: str, advice: str) -> None:
+        facts = self.columns.get(column, ColumnFacts())
+        if not self.nodes.is_csv or column in self.text or facts.kinds or column in self.nodes.types:
+            return
+        for place, (pattern, what) in enumerate(((NUMBER, "a number"), (TRUTH, "true or false"))):
+            if facts.given > facts.fitting[place] >= facts.given / 2:
+                why = f"is not {what}, as most of this column; {advice}"
+                for _, part in self.nodes.parts([column], 2**20):
+                    fitting = pc.match_substring_regex(part.table.column(column), pattern)
+                    others = np.flatnonzero(~fitting.fill_null(True).to_numpy())
+                    if len(others):
+                        raise part.cell_error(column, int(others[0]), why)
+
+    def given(self, column: str) -> int:
+        facts = self.columns.get(column, ColumnFacts())
+        # Words for a missing value are counted in columns of other types too, where they are no numbers.
+        return facts.given - (facts.gaps if column in self.nodes.types else 0)
+
+    def _encode(self, column: str) -> tuple[np.ndarray, list[Any]]:
+        if pa.types.is_nested(self.nodes.schema.field(column).type):
+            raise self.error(f"column {column!r}", str(self.nodes.schema.field(column).type), "must hold single values")
+        values = [value for value in self.array(column).to_pylist() if value is not None]
+        distinct = list(dict.fromkeys(values))
+        return np.arange(len(distinct)), distinct

@@ -34,10 +34,9 @@ from graphveil.graph.adjacency import Repairs, rows_of_pairs
 from graphveil.graph.graph import Graph
 from graphveil.graph.io.columns import DUPLICATE, SELF_LOOP, Table
 from graphveil.graph.io.declared import DECLARATIONS, Declared, TableOptions
+from graphveil.graph.io.edges import EdgeStream, mapped_rows, plain_edges, relations_of
 from graphveil.graph.io.features import encoded, feature_columns, times
 from graphveil.graph.io.ids import NodeIds, texts_in_numpy
-from graphveil.graph.io.mapped import EdgeStream, mapped_rows
-from graphveil.graph.io.plain import plain_edges
 from graphveil.graph.io.sources import find_table, with_times
 from graphveil.graph.links import edge_list
 from graphveil.graph.splits import split_names, time_split
@@ -273,24 +272,8 @@ def _links(edges: Table, options: TableOptions) -> dict[str, Any]:
                 raise edges.cell_error(options.weight_column, int(np.argmax(wrong)), why)
         said["edge_weight"] = weights
     if options.relation_column is not None:
-        said["edge_relation"] = _relations(edges, options.relation_column, options.relations)
+        said["edge_relation"] = relations_of(edges, options.relation_column, options.relations)
     return said
-
-
-def _relations(edges: Table, column: str, names: Sequence[str] | None) -> np.ndarray:
-    """The number of each edge's relation among the declared names."""
-    edges.require(column)
-    values = edges.array(column).cast(pa.large_string())
-    if values.null_count:
-        raise edges.cell_error(column, int(np.argmax(pc.is_null(values))), "a relation is missing")
-    if names is None:
-        there = ", ".join(sorted(pc.unique(values).to_pylist())[:10])
-        raise InvalidInput("relations", None, f"declare the names of all relations; column {column!r} has {there}")
-    numbers = pc.index_in(values, value_set=pa.array(names, pa.large_string())).fill_null(-1)
-    found: np.ndarray = numbers.to_numpy(zero_copy_only=False)
-    if (found < 0).any():
-        raise edges.cell_error(column, int(np.argmax(found < 0)), "is not one of the declared relations")
-    return found
 
 
 def _repairs(options: TableOptions, symmetrize: bool = False) -> Repairs:

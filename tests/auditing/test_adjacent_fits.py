@@ -1,10 +1,18 @@
+"""Adjacent graphs differ as they should; attacks tell fits on them apart where noise is small, and sound fits pass."""
+
 import numpy as np
 import pytest
 
 import graphveil as gv
-from graphveil.auditing.adjacent import adjacent_graphs, small_part, with_links
+from graphveil.auditing import audit
+from graphveil.auditing.adjacent_fits import adjacent_graphs, run_trials, small_part, with_links
+from graphveil.auditing.recording import ledger_on_branch, recorded_fit
 from graphveil.errors import InvalidInput
-from support.audits import GRAPH
+from graphveil.execution import Ledger
+from support.audits import GRAPH, maker
+
+LEVEL = gv.KNeighbor(1)
+AUTO = {"epochs": 5, "delta": 1e-3}
 
 
 @pytest.mark.parametrize(
@@ -119,3 +127,61 @@ def test_a_graph_with_weights_is_audited():
         A, B = (g.reads("out", by_relation=True).toarray() for g in (pair.before, pair.after))
         assert (A != B).any(), "the pair differs in its links"
         assert len(np.unique(A)) > 3, "weights are still there"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("method", "level", "options"),
+    [
+        ("dpdgc", gv.KNeighbor(1), {}),
+        ("dpdgc", gv.KNeighbor(1), {"table": "labels+neighbors"}),
+        ("dp-sage", gv.Node(8), {}),
+        ("mlp", gv.Edge("undirected"), {}),
+    ],
+    ids=str,
+)
+def test_sound_fits_are_consistent(method, level, options):
+    report = audit(method, level, 2.0, graph=GRAPH, attacks=["end-to-end"], fits=40, confidence=0.99, seed=1, **options)
+    assert report.verdict == "consistent"
+
+
+@pytest.mark.slow
+def test_the_transcript_tells_the_graphs_apart_where_noise_is_small():
+    level = gv.KNeighbor(1)
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), level, seed=3)
+    trials = run_trials(maker("dpdgc", level, epsilon=200.0, delta=1e-3), pair, 40, seed=1)
+    assert trials.scores()["transcript"].auc > 0.95
+
+
+def test_trials_that_take_different_branches_have_rows_of_one_length():
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
+    branches = iter(["graph", "features", "balanced"] * 4)
+    taken = []
+
+    def alternating(plan, source):
+        taken.append(next(branches))
+        return ledger_on_branch(taken[-1], Ledger, plan, source)
+
+    trials = run_trials(maker("auto", LEVEL, 8.0, **AUTO), pair, 12, 1, alternating, replay=False)
+    assert set(taken) == {"graph", "features", "balanced"}
+    assert {len(view) for view in trials.views.values()} == {12}
+    assert {"released", "weights", "predictions", "query"} == set(trials.scores())
+
+
+def test_what_the_adversary_sees_of_a_fit():
+    """Noisy gradient sums, released rows of the others, their predictions, and answers about the replaced node."""
+    pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
+    make = maker("dpdgc", LEVEL, table="labels")
+    trials = run_trials(make, pair, 4, 1, replay=False)
+    recorder, model = recorded_fit(make, pair.before, 1)
+    numbers = {entry.name: 0 for entry in recorder.entries}
+    for entry in recorder.entries:
+        numbers[entry.name] += entry.got.numel()
+    others, classes = len(pair.others), model.logits_.shape[1]
+    assert set(numbers) == {"features", "labels", "release", "head"}
+    assert {name: view.shape for name, view in trials.views.items()} == {
+        "weights": (4, numbers["features"] + numbers["head"]),
+        "released": (4, numbers["release"] // (others + 1) * others),
+        "predictions": (4, others * classes),
+        "query": (4, 2 * classes),
+    }

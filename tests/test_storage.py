@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
+from graphveil import storage
 from graphveil.errors import InvalidInput
-from graphveil.storage import files
-from graphveil.storage.files import (
+from graphveil.storage import (
     Journal,
     Unwritable,
     append,
@@ -35,7 +35,7 @@ def failing(monkeypatch):
     """The n-th file cannot be written."""
 
     def fail(number):
-        write, seen = files._write, []
+        write, seen = storage._write, []
 
         def full(path, data):
             seen.append(path)
@@ -43,7 +43,7 @@ def failing(monkeypatch):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             write(path, data)
 
-        monkeypatch.setattr(files, "_write", full)
+        monkeypatch.setattr(storage, "_write", full)
 
     return fail
 
@@ -68,14 +68,14 @@ def test_a_folder_that_fails_leaves_nothing(tmp_path, failing, number):
 
 
 def test_a_folder_that_cannot_be_forced_to_disk_leaves_nothing(tmp_path, monkeypatch):
-    force = files._force
+    force = storage._force
 
     def fail(folder):
         if folder == tmp_path:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
         force(folder)
 
-    monkeypatch.setattr(files, "_force", fail)
+    monkeypatch.setattr(storage, "_force", fail)
     with pytest.raises(Unwritable, match="Input/output error"):
         write_folder(tmp_path / "run", CONTENT)
     assert list(tmp_path.iterdir()) == []
@@ -257,13 +257,13 @@ def test_what_is_finished_is_forced_to_disk_before_and_after_the_move(tmp_path, 
     place.parent.mkdir()
     content = finished / "one" if folder else finished
     content.write_text("1")
-    forced, force = [], files._force
+    forced, force = [], storage._force
 
     def seen(path):
         forced.append((path, place.exists()))
         force(path)
 
-    monkeypatch.setattr(files, "_force", seen)
+    monkeypatch.setattr(storage, "_force", seen)
     put_in_place(finished, place)
     assert forced == [(finished, False), (place.parent, True)]
     assert not finished.exists()

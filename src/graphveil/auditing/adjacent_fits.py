@@ -1,4 +1,16 @@
-"""Pairs of adjacent graphs that differ as much as the level allows, for attacks on whole fits."""
+"""Pairs of adjacent graphs that differ as much as the level allows, and many fits on both: the end-to-end attack.
+
+Fits on the two graphs are told apart by the best of several scores:
+
+- transcript: the likelihood ratio of everything the adversary saw, by replaying the run on both graphs;
+- released: the released tables (rows of others), along the direction in which they differ;
+- weights: the noisy gradient sums, from which all weights follow;
+- predictions: the predictions of everybody else;
+- query: what the released weights say about the replaced node's two versions of features (no row of its own is read).
+
+Directions are learnt on a first part of the trials, the score and its threshold are chosen on a second, and the bound
+is computed on the rest.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +20,28 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
+from graphveil.auditing.bounds import Claim, Scores, bound_on_selection, toss
+from graphveil.auditing.canaries import hides_own_row
+from graphveil.auditing.recording import (
+    MakeModel,
+    Recorder,
+    answers_elsewhere,
+    log_likelihood_ratio,
+    recorded_fit,
+    replayed_fit,
+)
 from graphveil.errors import InvalidInput
+from graphveil.execution import Ledger, MakeLedger
 from graphveil.graph import Graph
 from graphveil.graph.links import Relations, stack
+from graphveil.methods.estimator import NodeClassifier
 from graphveil.privacy.levels import Edge, KNeighbor, Level, Node, is_zero_out, protects_attributes, with_unit
+from graphveil.privacy.mechanisms import ClippedTraining, GaussianRelease
 
 # The length of the replaced node's features, in multiples of the mean: its gradient is then always clipped.
 _LENGTH = 20.0
+# The part of the trials on which directions are learnt.
+_LEARNING = 0.2
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,3 +209,116 @@ def _only_validation_node(graph: Graph, rng: np.random.Generator) -> Graph:
     val, test = torch.zeros_like(graph.val_mask), graph.test_mask | graph.val_mask
     val[chosen], test[chosen] = True, False
     return graph.replace(val_mask=val, test_mask=test)
+
+
+@dataclass(frozen=True, eq=False)
+class Trials:
+    """Many fits on one of two adjacent graphs.
+
+    Args:
+        coins: For each fit whether it was on the graph with the change.
+        ratios: For each fit the log-likelihood ratio of everything that the adversary saw; None if it was not computed.
+        views: What the adversary saw by kind, one row for each fit.
+    """
+
+    coins: np.ndarray
+    ratios: np.ndarray | None
+    views: dict[str, np.ndarray]
+
+    def scores(self) -> dict[str, Scores]:
+        """Scores by kind of view, on the trials after those on which directions are learnt."""
+        cut = int(_LEARNING * len(self.coins))
+        rest = self.coins[cut:]
+        scores = {}
+        if self.ratios is not None:
+            scores["transcript"] = Scores(rest, self.ratios[cut:])
+        for name, view in self.views.items():
+            weights = _direction(view[:cut], self.coins[:cut])
+            scores[name] = Scores(rest, view[cut:] @ weights)
+        return scores
+
+
+def run_trials(
+    make_model: MakeModel,
+    pair: AdjacentGraphs,
+    count: int,
+    seed: int,
+    make_ledger: MakeLedger = Ledger,
+    *,
+    replay: bool = True,
+) -> Trials:
+    """Fit many times, each time on one of the two graphs, with fresh noise and the same public initial weights.
+
+    Args:
+        make_model: Makes the model.
+        pair: The two graphs.
+        count: The number of fits.
+        seed: The seed of coins and noise.
+        make_ledger: Makes the ledger.
+        replay: Whether likelihood ratios are computed, which takes two more fits for each trial.
+
+    Returns:
+        The trials.
+    """
+    rng = np.random.default_rng(seed)
+    # The plan depends on public facts alone, which adjacent graphs have in common.
+    plan = make_model().plan(pair.before)
+    coins = toss(count, rng)
+    ratios: list[float] | None = [] if replay else None
+    seen: list[dict[tuple[str, str], np.ndarray]] = []
+    for coin in coins:
+        graph = pair.after if coin else pair.before
+        recorder, model = recorded_fit(make_model, graph, int(rng.integers(2**52)), make_ledger, plan)
+        if ratios is not None and recorder.entries and not any(drawn is not None for drawn in recorder.sampled):
+            heads, tails = (replayed_fit(make_model, world, recorder, pair.own) for world in (pair.after, pair.before))
+            ratios.append(log_likelihood_ratio(recorder, heads, tails, pair.own))
+        else:
+            ratios = None
+        seen.append(_seen(recorder, model, pair))
+    return Trials(coins, None if ratios is None else np.array(ratios), _views(seen))
+
+
+def best_score(trials: Trials, delta: float, confidence: float, claim: Claim | None) -> tuple[str, Scores]:
+    """The kind of score with the largest bound on the selection trials, and its scores."""
+    scores = trials.scores()
+    if not scores:
+        raise InvalidInput("attack", "end-to-end", "nothing that depends on the graph is visible")
+    return max(scores.items(), key=lambda item: bound_on_selection(item[1], delta, confidence, claim))
+
+
+def _seen(recorder: Recorder, model: NodeClassifier, pair: AdjacentGraphs) -> dict[tuple[str, str], np.ndarray]:
+    """What the adversary saw of one trial: numbers by view and by draw."""
+    numbers: dict[tuple[str, str], np.ndarray] = {}
+    for place, entry in enumerate(recorder.entries):
+        mechanism = recorder.plan[entry.name]
+        if isinstance(mechanism, GaussianRelease):
+            hidden = pair.own is not None and hides_own_row(recorder.plan, entry.name)
+            got = entry.got[torch.from_numpy(pair.others)] if hidden else entry.got
+            numbers["released", f"{entry.name} {place}"] = got.double().numpy().ravel()
+        elif isinstance(mechanism, ClippedTraining):
+            numbers["weights", f"{entry.name} {place}"] = entry.got.double().numpy()
+    numbers["predictions", ""] = torch.log_softmax(model.logits_.double(), 1).numpy()[pair.others].ravel()
+    if pair.own is not None and answers_elsewhere(model):
+        asked = [model.predict_on(graph)[pair.own] for graph in (pair.before, pair.after)]
+        numbers["query", ""] = np.concatenate(asked).astype(np.float64)
+    return numbers
+
+
+def _views(seen: list[dict[tuple[str, str], np.ndarray]]) -> dict[str, np.ndarray]:
+    """One row for each trial. Where a plan has branches, draws of the other branch are zero in a trial's row."""
+    widths = {key: len(part) for trial in seen for key, part in trial.items()}
+    views = {}
+    for name in dict.fromkeys(view for view, _ in widths):
+        parts = [key for key in widths if key[0] == name]
+        rows = [np.concatenate([trial.get(key, np.zeros(widths[key])) for key in parts]) for trial in seen]
+        views[name] = np.stack(rows)
+    return views
+
+
+def _direction(view: np.ndarray, coins: np.ndarray) -> np.ndarray:
+    """Fisher's direction with a diagonal covariance."""
+    if coins.all() or not coins.any():
+        return np.zeros(view.shape[1])
+    heads, tails = view[coins], view[~coins]
+    spread = heads.var(0) + tails.var(0)
+    return np.asarray((heads.mean(0) - tails.mean(0)) / (spread + 1e-9 * spread.mean() + 1e-18))

@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from graphveil.errors import InvalidInput
-from graphveil.storage.decoding import (
+from graphveil.validate import (
     check_declared,
     check_rendered,
     decoding,

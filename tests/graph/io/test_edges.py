@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, csbm, read_graph, write_graph
-from graphveil.graph.io import mapped
-from graphveil.graph.io.mapped import ScratchArray
+from graphveil.graph.io import edges
+from graphveil.graph.io.edges import EdgeStream, ScratchArray
 from graphveil.methods import DPDGC, GAP
 from graphveil.privacy.levels import KNeighbor
 from support.graphs import assert_same_graph
@@ -30,9 +30,9 @@ from support.graphs import assert_same_graph
 def _small_parts() -> Iterator[None]:
     """Parts of so few rows that small tables have several, in uneven numbers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(mapped, "_ROWS_AT_ONCE", 3)
-        patch.setattr(mapped, "_EDGES_AT_ONCE", 4)
-        patch.setattr(mapped, "_ENTRIES_AT_ONCE", 5)
+        patch.setattr(edges, "_ROWS_AT_ONCE", 3)
+        patch.setattr(edges, "_EDGES_AT_ONCE", 4)
+        patch.setattr(edges, "_ENTRIES_AT_ONCE", 5)
         yield
 
 
@@ -141,13 +141,13 @@ def test_errors_in_later_parts(tmp_path: Path, source: list[Any], target: list[A
 
 
 def test_columns_of_different_lengths(tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = mapped.EdgeStream.parts
+    whole = EdgeStream.parts
 
-    def cut(self: mapped.EdgeStream, column: str) -> Iterator[Any]:
+    def cut(self: EdgeStream, column: str) -> Iterator[Any]:
         parts = list(whole(self, column))
         yield from parts[:-1] if column == "target" else parts
 
-    monkeypatch.setattr(mapped.EdgeStream, "parts", cut)
+    monkeypatch.setattr(EdgeStream, "parts", cut)
     with pytest.raises(InvalidInput, match="its columns differ in length"):
         read_graph(tables, mmap=tmp_path)
 

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 import graphveil as gv
-from graphveil.auditing.adjacent import adjacent_graphs, small_part
+from graphveil.auditing.adjacent_fits import adjacent_graphs, small_part
 from graphveil.auditing.recording import ledger_on_branch
 from graphveil.execution import Ledger
 from support.audits import GRAPH, maker

@@ -1,1 +1,0 @@
-"""Files that are complete or not there, locks, safe decoding, checksummed JSON, journals."""
