@@ -91,7 +91,8 @@ def test_the_canary_of_statistics_runs_the_methods_own_sums(monkeypatch):
     ],
     ids=str,
 )
-def test_the_canary_of_the_expectation_moves_all_counts(level, directed, ways):
-    plan = make_plan("auto", level, replace(FACTS, directed=directed), epsilon=16.0, delta=1e-5)
+@pytest.mark.parametrize("features", [0, 20, 500])
+def test_the_canary_of_the_expectation_moves_all_counts(level, directed, ways, features):
+    plan = make_plan("auto", level, replace(FACTS, directed=directed, features=features), epsilon=16.0, delta=1e-5)
     assert moved_by(plan, plan["expectation"]) == pytest.approx(plan["expectation"].sensitivity.of(KIND))
     assert moved_by(plan, plan["expectation"]) == pytest.approx(ways**0.5)

@@ -90,13 +90,18 @@ def test_a_replay_follows_the_recorded_branch(branch):
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize("level", [gv.KNeighbor(0), LEVEL, gv.Node(20), gv.Node(20, unit="zero-out")], ids=str)
-@pytest.mark.parametrize("epsilon", [0.5, 16.0])
-def test_every_branch_can_be_forced(level, directed, epsilon):
+@pytest.mark.parametrize(("epsilon", "width"), [(0.5, 6), (16.0, 6), (4.0, 40)])
+def test_every_branch_can_be_forced(level, directed, epsilon, width):
     graph = directed_graph() if directed else GRAPH
+    wide = torch.randn(graph.num_nodes, width, generator=torch.Generator().manual_seed(0))
+    graph = graph.replace(features=wide) if width > 6 else graph
     make = maker("auto", level, epsilon, max_degree=20, **AUTO)
     branches = [branch.name for branch in make().plan(graph).branches]
     assert branches[:2] == ["features", "sums"]
-    assert branches[2:] == ([] if isinstance(level, gv.Node) else ["balanced"]) if directed else ["balanced", "graph"]
+    if directed:
+        assert branches[2:] == ([] if isinstance(level, gv.Node) else ["balanced"])
+    else:
+        assert branches[2:] == (["balanced", "graph"] if width == 6 else ["balanced", "joint", "graph"])
     for branch in branches:
         model = make().execute(graph, make_ledger=partial(ledger_on_branch, branch, Ledger))
         assert model.certificate_.followed == branch

@@ -17,7 +17,7 @@ from graphveil.auditing.verify import check_certificate
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.methods import defaults, dpdgc, linear_features
+from graphveil.methods import defaults, linear_features, neighbor_head
 from graphveil.methods.auto_plan import counted
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
@@ -41,11 +41,19 @@ DIRECTED_LATER = {
     **{branch: LATER[branch] for branch in ("features", "sums")},
     "balanced": ["balanced sums", "neighbors", "release", "head"],
 }
+JOINT = {"joint": ["joint responses", "joint release", "joint head"]}
+WIDE_LATER = {
+    **{branch: LATER[branch] for branch in ("features", "sums", "balanced")},
+    **JOINT,
+    "graph": LATER["graph"],
+}
 UNREAD_LATER = {branch: LATER[branch] for branch in ("features", "sums")}
 SHAPES = {
     "N_1": (gv.KNeighbor(1), False, SHARED, LATER),
     "N_1, zero-out": (gv.KNeighbor(1, unit="zero-out"), False, SHARED, LATER),
     "node": (gv.Node(80), False, SHARED, LATER),
+    "N_1, wide": (gv.KNeighbor(1), False, SHARED, WIDE_LATER),
+    "node, wide": (gv.Node(80), False, SHARED, WIDE_LATER),
     "directed, N_1": (gv.KNeighbor(1), True, SHARED, DIRECTED_LATER),
     "directed, node": (gv.Node(80), True, SHARED[1:], UNREAD_LATER),
     "directed, node, zero-out": (gv.Node(80, unit="zero-out"), True, SHARED[1:], UNREAD_LATER),
@@ -206,7 +214,7 @@ def test_models_of_directed_graphs_are_saved_and_answer_new_nodes(shared, level,
 def shaped(shape, branch):
     """A fit at this level whose noise leads to this branch."""
     level, is_directed, *_ = SHAPES[shape]
-    graph = directed(True) if is_directed else csbm(0.7, n=300, f=8, d=6, seed=0)
+    graph = directed(True) if is_directed else csbm(0.7, n=300, f=50 if "wide" in shape else 8, d=6, seed=0)
     reserved = {"reserved_readers": 1} if isinstance(level, gv.Node) else {}
     model = auto(level, 16.0, steps=4, **reserved)
     return graph, model.execute(graph, make_ledger=partial(ledger_on_branch, branch, Ledger))
@@ -215,7 +223,8 @@ def shaped(shape, branch):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_plans_list_what_is_shared_and_all_branches(shape):
     level, is_directed, shared, later = SHAPES[shape]
-    plan = make_plan("auto", level, replace(FACTS, directed=is_directed), epsilon=8.0, delta=1e-4)
+    facts = replace(FACTS, directed=is_directed, features=50 if "wide" in shape else 8)
+    plan = make_plan("auto", level, facts, epsilon=8.0, delta=1e-4)
     assert [each.name for each in plan.shared] == shared
     assert {each.name: [m.name for m in each.mechanisms] for each in plan.branches} == later
     expectation = plan["expectation"]
@@ -237,7 +246,7 @@ def test_forced_branches_are_certified_and_come_back_from_a_file(shape, branch, 
     assert certificate.followed == branch
     assert [each.name for each in certificate.branches] == list(later)
     assert names(model) == shared + later[branch]
-    assert model.graph_used_ == (branch in READING)
+    assert model.graph_used_ == (branch not in UNREAD_LATER)
     assert check_certificate(certificate) == []
     assert certificate.plan().epsilon_by_kind() == certificate.epsilon_by_kind
     assert 15.8 < certificate.epsilon <= 16.0
@@ -256,7 +265,7 @@ def test_forced_branches_are_certified_and_come_back_from_a_file(shape, branch, 
     fresh = loaded.predict_new(*given, from_graph=False)
     assert fresh == pytest.approx(model.predict_new(*given, from_graph=False), abs=1e-6)
     assert np.allclose(fresh.sum(1), 1)
-    if branch not in READING:
+    if not model.graph_used_:
         assert fresh == pytest.approx(loaded.predict_proba(everybody[:3]), abs=1e-5), "a function of the own row alone"
 
 
@@ -278,7 +287,8 @@ def test_certificates_say_that_there_was_a_choice(branch):
     _, model = led_to(branch)
     certificate = Certificate.from_json(model.certificate_.to_json())
     assert certificate == model.certificate_
-    assert [each.name for each in certificate.branches] == BRANCHES
+    wide = model.fitted_.ledger.plan.facts.features > defaults.NARROW_FEATURES
+    assert [each.name for each in certificate.branches] == list(WIDE_LATER if wide else LATER)
     assert certificate.plan().epsilon == pytest.approx(certificate.epsilon)
     assert 0.99 * model.epsilon < certificate.epsilon <= model.epsilon
     assert certificate.followed == branch
@@ -510,14 +520,14 @@ def test_the_head_reads_rows_in_blocks_of_any_size(monkeypatch):
     graph = csbm(0.9, n=502, f=3, d=20, seed=0)
     whole = auto(steps=3).fit(graph)
     assert whole.certificate_.followed == "graph"
-    sizes, likelihoods = [], dpdgc.log_likelihoods
+    sizes, likelihoods = [], neighbor_head.log_likelihoods
 
     def counted(counts, *others):
         sizes.append(len(counts))
         return likelihoods(counts, *others)
 
-    monkeypatch.setattr(dpdgc, "log_likelihoods", counted)
-    monkeypatch.setattr(dpdgc, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(neighbor_head, "log_likelihoods", counted)
+    monkeypatch.setattr(neighbor_head, "ROWS_AT_ONCE", 100)
     assert torch.equal(auto(steps=3).fit(graph).logits_, whole.logits_)
     assert max(sizes) == 100
 

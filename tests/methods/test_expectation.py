@@ -330,6 +330,28 @@ def test_the_best_branches_with_and_without_the_graph():
     assert (alone.alone, alone.with_graph) == ("features", None)
 
 
+WIDE = make_plan("auto", gv.KNeighbor(1), replace(FACTS, features=500), epsilon=8.0)
+
+
+@pytest.mark.parametrize(
+    ("branch", "trained", "sums"),
+    [("joint", (0.75, 0.80), (0.5, 0.5)), ("balanced", (0.4, 0.4), (0.55, 0.6))],
+    ids=str,
+)
+def test_with_many_features_a_head_may_learn_from_them_beside_neighbors(branch, trained, sums):
+    """Where training finds more than class sums do, it does so beside neighbours too. Nothing more is counted."""
+    counts = released(trained, sums, (sums[1] + 0.2, 0.4))
+    assert len(counts) == len(WAYS)
+    followed, expected = chosen_branch(counts, PRIORS, WIDE)
+    assert followed == expected.with_graph == branch
+    assert set(expected.joined) == {"features", "sums", "balanced", "joint", "graph"}
+    assert expected.features["joint"] <= expected.features["features"]
+    release = WIDE["joint release"]
+    assert GraphBranch.of(WIDE.branch("joint"), links()).noise == pytest.approx(
+        release.noise * np.sqrt(2 / 3) / release.row_norm
+    )
+
+
 @pytest.mark.parametrize("homophily", [-0.4, 0.0, 0.8])
 def test_co_readers_are_expected_to_point_to_a_class(homophily):
     branch = GraphBranch.of_co_readers(DIRECTED.branch("balanced"), links(homophily=homophily), DIRECTED.facts)

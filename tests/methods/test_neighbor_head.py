@@ -1,5 +1,7 @@
 """The head of the default: what it reads, what it starts from, and how far one row moves its gradients."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -9,11 +11,11 @@ from torch.nn import functional
 import graphveil as gv
 from graphveil.execution.gradients import ClippedSums
 from graphveil.execution.sparse_rows import CsrRows
-from graphveil.methods import defaults, dpdgc
-from graphveil.methods.class_sums import SumsClassifier
-from graphveil.methods.dpdgc import NeighborHead, Tempered
+from graphveil.methods import defaults, neighbor_head
+from graphveil.methods.class_sums import SumsClassifier, Tempered
 from graphveil.methods.expectation import GraphBranch
 from graphveil.methods.linear_features import with_products
+from graphveil.methods.neighbor_head import NeighborHead
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.facts import PublicFacts
 
@@ -27,7 +29,7 @@ def head(like, branch="balanced", random=False):
     sums = SumsClassifier(like, 3)
     for buffer in sums.buffers():
         buffer.normal_(std=0.2)
-    made = NeighborHead(sums, BRANCH if branch in ("balanced", "graph") else None, plan.follow(branch), like)
+    made = NeighborHead(sums, BRANCH if branch in ("balanced", "joint", "graph") else None, plan.follow(branch), like)
     if random:
         for parameter in made.parameters():
             torch.nn.init.normal_(parameter, std=0.5)
@@ -39,8 +41,10 @@ def rows(count, width, seed=0):
     return torch.randn(count, width, generator=generator), torch.randn(count, 3, generator=generator)
 
 
-@pytest.mark.parametrize("branch", ["sums", "balanced", "graph"])
-@pytest.mark.parametrize("width", [0, 5, 40])
+@pytest.mark.parametrize(
+    ("branch", "width"),
+    [*itertools.product(("sums", "balanced", "graph"), (0, 5, 40)), ("joint", 40)],
+)
 def test_it_starts_as_a_weighted_sum(branch, width):
     x, z = rows(20, width)
     made = head(x, branch)
@@ -63,10 +67,12 @@ def test_without_a_head_in_the_plan_it_is_the_classifier_of_features():
     assert torch.equal(made(x, z), made.features(x))
 
 
-@pytest.mark.parametrize("branch", ["sums", "balanced"])
-@pytest.mark.parametrize(("width", "sparse"), [(5, False), (5, True), (40, False), (40, True)])
+@pytest.mark.parametrize(
+    ("branch", "width"), [("sums", 5), ("balanced", 5), ("sums", 40), ("balanced", 40), ("joint", 40)]
+)
+@pytest.mark.parametrize("sparse", [True, False])
 def test_a_row_does_not_depend_on_the_other_rows(branch, width, sparse, monkeypatch):
-    monkeypatch.setattr(dpdgc, "ROWS_AT_ONCE", 64)
+    monkeypatch.setattr(neighbor_head, "ROWS_AT_ONCE", 64)
     x, z = rows(500, width)
     given = CsrRows(sp.csr_array(x.numpy())) if sparse else x
     made = head(given, branch, random=True)
@@ -82,24 +88,25 @@ def test_a_row_does_not_depend_on_the_other_rows(branch, width, sparse, monkeypa
 CLIP = 1e-3
 
 
-def moved(x, other, z, labels, branch, together):
+def moved(x, other, z, labels, branch, sparse, together):
     """By how much a sum of clipped gradients of a head moves where the first row is replaced, in units of the clip.
 
     `together`: all that it learns is clipped as one, as it is trained; otherwise each part on its own.
     """
 
     def sums_of(x, labels):
+        x = CsrRows(sp.csr_array(x.numpy())) if sparse else x
         made = head(x, branch, random=True)
         with torch.no_grad():
             evidence = made.evidence(made.features(x), z)
-        parts = [made] if together else [made.out, made.few]
+        parts = [made] if together else [made.out, made.linear]
         found = []
         for part in parts:
             for parameter in made.parameters():
                 parameter.requires_grad_(any(parameter is own for own in part.parameters()))
 
             def losses():
-                logits = made.out(evidence) + made.few.out(with_products(x))
+                logits = made.out(evidence) + made.linear.out(with_products(x))
                 return functional.cross_entropy(logits, labels, reduction="none")
 
             found += ClippedSums(part, CLIP, len(labels)).of(losses)
@@ -110,10 +117,16 @@ def moved(x, other, z, labels, branch, together):
     return float((sums_of(x, labels) - sums_of(changed, turned)).norm()) / CLIP
 
 
-@pytest.mark.parametrize("branch", ["sums", "balanced"])
-@pytest.mark.parametrize("width", [1, 3, 32])
-def test_one_row_moves_all_that_it_learns_within_one_clip(branch, width):
-    """What it learns of evidence and of few features shares a clip. The twin clips each alone."""
+@pytest.mark.parametrize(
+    ("branch", "width", "sparse"),
+    [
+        *itertools.product(("sums", "balanced"), (1, 3, 32), (False, True)),
+        ("joint", 40, False),
+        ("joint", 40, True),
+    ],
+)
+def test_one_row_moves_all_that_it_learns_within_one_clip(branch, width, sparse):
+    """What it learns of evidence and of features shares a clip. The twin clips each alone."""
     x, z = rows(20, width, seed=1)
     labels = torch.randint(3, (20,), generator=torch.Generator().manual_seed(1))
     largest = {True: 0.0, False: 0.0}
@@ -122,14 +135,15 @@ def test_one_row_moves_all_that_it_learns_within_one_clip(branch, width):
             # With the same features and another label, gradients nearly turn round.
             other = sign * size * torch.ones(width) if size else x[0]
             for together in largest:
-                largest[together] = max(largest[together], moved(x, other, z, labels, branch, together))
+                largest[together] = max(largest[together], moved(x, other, z, labels, branch, sparse, together))
     assert 1.2 < largest[True] <= 2 < largest[False]
 
 
-def test_many_features_are_not_read_by_the_head_itself():
+def test_many_features_are_read_by_the_head_in_one_branch_alone():
     most = defaults.NARROW_FEATURES
     for width, reads in ((0, False), (1, True), (most, True), (most + 1, False)):
-        assert (head(torch.zeros(4, width)).few is not None) == reads
+        assert (head(torch.zeros(4, width)).linear is not None) == reads
+    assert head(torch.zeros(4, most + 1), "joint").linear is not None
 
 
 def test_beside_tables_scores_have_the_weight_that_they_have_in_the_head():

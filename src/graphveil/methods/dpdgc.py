@@ -51,12 +51,13 @@ class DPDGC(DecoupledConvolution):
     - "features": a network of features, trained beside the scores of class sums;
     - "sums": more class sums, and a small trained head;
     - "balanced": more class sums, neighbours, and a head that joins them;
+    - "joint", where features are many: neighbours, and a head that joins them with class sums and with all features;
     - "graph": neighbours, and a head that joins them with the first class sums.
 
     Neighbours are read through responses (training nodes respond with their label, the others with what class sums say
     about them). What they say about a node follows in closed form from the statistics. On directed graphs the
-    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "graph"; at
-    node level the graph is not read, and only "features" and "sums" are left. With public attributes a table is taken
+    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "joint" or "graph";
+    at node level the graph is not read, and only "features" and "sums" are left. With public attributes a table is taken
     by the level.
 
     With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
