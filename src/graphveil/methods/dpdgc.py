@@ -56,9 +56,9 @@ class DPDGC(DecoupledConvolution):
 
     Neighbours are read through responses (training nodes respond with their label, the others with what class sums say
     about them). What they say about a node follows in closed form from the statistics. On directed graphs the
-    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "joint" or "graph";
-    at node level the graph is not read, and only "features" and "sums" are left. With public attributes a table is taken
-    by the level.
+    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "joint" and
+    no "graph"; at node level the graph is not read, and only "features" and "sums" are left. With public attributes a
+    table is taken by the level.
 
     With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
     W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
