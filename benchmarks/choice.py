@@ -24,13 +24,21 @@ import graphveil as gv
 from graphveil.auditing.recording import Recorder, ledger_on_branch
 from graphveil.execution import Ledger, LedgerLike
 from graphveil.methods import defaults
+from graphveil.methods.auto_plan import CLASS_SUMS
+from graphveil.methods.class_sums import ClassSums
 from graphveil.methods.expectation import chosen_branch
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics
 from graphveil.noise import NoiseSource
 from graphveil.privacy.plan import Plan
 
-# The rule's numbers and what is tried for each. The library's own are among them.
-_TRIED = {"WORTH_IT_POINTS": (0.0, 0.5, 1.0), "DOUBT": (0.0, 1.0, 1.5, 2.0), "MOST_GROWTH": (1.5, 1.8, 1.9)}
+# The rule's numbers and what is tried for each, beside the library's own.
+_OTHERS = {
+    "WORTH_IT_POINTS": (0.0, 0.5, 1.0),
+    "DOUBT": (0.0, 1.0, 1.5, 2.0),
+    "SUMS_GROWTH": (1.2, 1.5, 1.8),
+    "TRAINING_GROWTH": (1.1, 1.4),
+}
+_TRIED = {name: tuple(sorted({*values, getattr(defaults, name)})) for name, values in _OTHERS.items()}
 _LEVELS: Sequence[tuple[str, dict[str, Any]]] = (
     ("N_1", {"level": gv.KNeighbor(1)}),
     ("N_5", {"level": gv.KNeighbor(5)}),
@@ -65,13 +73,17 @@ def all_branches(graph: gv.Graph, level: dict[str, Any], epsilon: float, seed: i
 
         model.execute(graph, plan, partial(ledger_on_branch, branch.name, make))
         accuracies[branch.name] = 100 * model.score(graph.test_mask)
-    drawn = {entry.name: entry.got for entry in recorders[0].entries if entry.name in ("statistics", "expectation")}
-    links = (CoLinkStatistics if plan.facts.directed else LinkStatistics).of(drawn["statistics"], plan)
+    drawn = {entry.name: entry.got for entry in recorders[0].entries if entry.name in plan.names}
+    counts = None
+    if "statistics" in drawn:
+        links = (CoLinkStatistics if plan.facts.directed else LinkStatistics).of(drawn["statistics"], plan)
+        counts = links.priors * plan.facts.train_nodes
+    priors = ClassSums.of(drawn[CLASS_SUMS], plan[CLASS_SUMS].noise, counts).priors
     followed, kept = [], own()
     for setting in (*settings(), kept):
         for number, value in zip(_TRIED, setting, strict=True):
             setattr(defaults, number, value)
-        followed.append(chosen_branch(drawn["expectation"], links, plan)[0])
+        followed.append(chosen_branch(drawn["expectation"], priors, plan)[0])
     assert own() == kept
     return {"accuracies": accuracies, "followed": followed[:-1]}
 

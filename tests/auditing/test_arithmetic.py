@@ -111,7 +111,7 @@ def test_a_twin_replaces_an_attribute_and_is_flagged():
 def test_a_branch_that_is_not_taken_is_attacked_too():
     mechanisms = {movement.mechanism for movement in attack(target("auto", LEVEL), 1, scale=0.01)}
     undirected = {"statistics", "class sums", "expectation", "more class sums", "more features"}
-    undirected |= {"first features", "balanced features"}
+    undirected |= {"first features", "balanced sums", "sums head"}
     undirected |= {f"{branch} {part}" for branch in ("balanced", "graph") for part in ("responses", "release", "head")}
     directed = {"release", "head", "neighbors"}
     assert undirected | directed <= mechanisms

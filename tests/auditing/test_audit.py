@@ -32,8 +32,8 @@ def test_auto_is_audited_in_all_branches():
     first = "statistics + class sums + first features + expectation + "
     assert together == [
         first + "more features",
-        first + "more class sums",
-        first + "balanced features + balanced responses + balanced release + balanced head",
+        first + "more class sums + sums head",
+        first + "balanced sums + balanced responses + balanced release + balanced head",
         first + "graph responses + graph release + graph head",
     ]
     single = {finding.target for finding in report.findings if finding.attack != "joint"}

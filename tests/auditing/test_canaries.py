@@ -1,5 +1,7 @@
 """Canaries attain the sensitivities that plans charge for, and are adjacent."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -77,7 +79,20 @@ def test_the_canary_of_statistics_runs_the_methods_own_sums(monkeypatch):
     assert moved_by(plan, plan["statistics"]) > 1.5 * plan["statistics"].sensitivity.of(KIND)
 
 
-@pytest.mark.parametrize("level", [gv.KNeighbor(0), gv.KNeighbor(5), gv.Node(8)], ids=str)
-def test_the_canary_of_the_expectation_moves_all_counts(level):
-    plan = make_plan("auto", level, FACTS, epsilon=16.0, delta=1e-5)
+@pytest.mark.parametrize(
+    ("level", "directed", "ways"),
+    [
+        (gv.KNeighbor(0), False, 8),
+        (gv.KNeighbor(5), False, 8),
+        (gv.Node(8), False, 8),
+        (gv.Node(8, unit="zero-out"), False, 8),
+        (gv.KNeighbor(5), True, 7),
+        (gv.Node(8), True, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("features", [0, 20, 500])
+def test_the_canary_of_the_expectation_moves_all_counts(level, directed, ways, features):
+    plan = make_plan("auto", level, replace(FACTS, directed=directed, features=features), epsilon=16.0, delta=1e-5)
     assert moved_by(plan, plan["expectation"]) == pytest.approx(plan["expectation"].sensitivity.of(KIND))
+    assert moved_by(plan, plan["expectation"]) == pytest.approx(ways**0.5)

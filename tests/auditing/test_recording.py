@@ -19,7 +19,7 @@ from graphveil.auditing.recording import (
 )
 from graphveil.execution import Ledger
 from graphveil.privacy.mechanisms import Responses
-from support.audits import GRAPH, maker
+from support.audits import GRAPH, directed_graph, maker
 
 LEVEL = gv.KNeighbor(1)
 AUTO = {"epochs": 5, "delta": 1e-3}
@@ -67,7 +67,7 @@ def test_plan_and_ledger_are_handed_in():
     assert len(ledgers) == 1
 
 
-@pytest.mark.parametrize("branch", ["features", "balanced", "graph"])
+@pytest.mark.parametrize("branch", ["features", "sums", "balanced", "graph"])
 def test_a_replay_follows_the_recorded_branch(branch):
     """The choice is post-processing of what was released, so both graphs follow it, whatever they would have chosen."""
     pair = adjacent_graphs(small_part(GRAPH, 40, 0, most_links=7), LEVEL, seed=3)
@@ -75,8 +75,9 @@ def test_a_replay_follows_the_recorded_branch(branch):
         maker("auto", LEVEL, 8.0, **AUTO), pair.after, 5, partial(ledger_on_branch, branch, Ledger)
     )
     assert model.certificate_.followed == branch
-    assert (f"{branch} release" in recorder.used) == model.graph_used_ == (branch != "features")
+    assert (f"{branch} release" in recorder.used) == model.graph_used_ == (branch in ("balanced", "graph"))
     assert ("more features" in recorder.used) == (branch == "features")
+    assert ("more class sums" in recorder.used) == (branch == "sums")
     assert [m.name for m in model.certificate_.mechanisms] == list(recorder.used)
     same, other = (
         replayed_fit(maker("auto", LEVEL, 8.0, **AUTO), graph, recorder, None) for graph in (pair.after, pair.before)
@@ -85,6 +86,25 @@ def test_a_replay_follows_the_recorded_branch(branch):
     assert set(same.used) == set(other.used) == set(recorder.used)
     assert np.isfinite(log_likelihood_ratio(recorder, same, other, pair.own))
     assert log_likelihood_ratio(recorder, same, same, pair.own) == 0
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("level", [gv.KNeighbor(0), LEVEL, gv.Node(20), gv.Node(20, unit="zero-out")], ids=str)
+@pytest.mark.parametrize(("epsilon", "width"), [(0.5, 6), (16.0, 6), (4.0, 40)])
+def test_every_branch_can_be_forced(level, directed, epsilon, width):
+    graph = directed_graph() if directed else GRAPH
+    wide = torch.randn(graph.num_nodes, width, generator=torch.Generator().manual_seed(0))
+    graph = graph.replace(features=wide) if width > 6 else graph
+    make = maker("auto", level, epsilon, max_degree=20, **AUTO)
+    branches = [branch.name for branch in make().plan(graph).branches]
+    assert branches[:2] == ["features", "sums"]
+    if directed:
+        assert branches[2:] == ([] if isinstance(level, gv.Node) else ["balanced"])
+    else:
+        assert branches[2:] == (["balanced", "graph"] if width == 6 else ["balanced", "joint", "graph"])
+    for branch in branches:
+        model = make().execute(graph, make_ledger=partial(ledger_on_branch, branch, Ledger))
+        assert model.certificate_.followed == branch
 
 
 @pytest.mark.parametrize("level", [gv.Edge("undirected"), gv.KNeighbor(2)], ids=str)

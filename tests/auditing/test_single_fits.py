@@ -20,9 +20,8 @@ from graphveil.auditing.single_fits import (
 )
 from graphveil.errors import InvalidInput
 from graphveil.execution import Ledger
-from graphveil.graph import Graph
 from graphveil.methods.fitted import FittedModel
-from support.audits import GRAPH, maker
+from support.audits import GRAPH, directed_graph, maker
 
 LEVEL = gv.KNeighbor(1)
 AUTO = {"epochs": 5, "delta": 1e-3}
@@ -44,25 +43,17 @@ def test_one_run_p_values_match_the_published_ones():
     assert one_run_p_value(1000, 100, 75, 1.0, 1e-4) > one_run_p_value(1000, 100, 75, 1.0, 0.0)
 
 
-def directed_graph():
-    """GRAPH with a part of its entries, each by itself."""
-    entries = GRAPH.to_scipy().tocoo()
-    kept = np.random.default_rng(0).random(entries.nnz) < 0.7
-    masks = {name: getattr(GRAPH, name) for name in ("train_mask", "val_mask", "test_mask")}
-    edges = np.stack([entries.coords[0][kept], entries.coords[1][kept]])
-    return Graph.from_edge_index(edges, x=GRAPH.features, y=GRAPH.labels, directed=True, **masks)
-
-
 def test_one_run_reads_the_release_where_the_graph_is_read():
     scores = {
         branch: one_run_scores(
             maker("auto", LEVEL, 200.0, **AUTO), GRAPH, LEVEL, 1, partial(ledger_on_branch, branch, Ledger)
         )
-        for branch in ("features", "balanced", "graph")
+        for branch in ("features", "sums", "balanced", "graph")
     }
     assert scores["balanced"].auc > 0.8
     assert scores["graph"].auc > 0.8
     assert not scores["features"].values.any()
+    assert not scores["sums"].values.any()
 
 
 def test_the_bound_of_one_run_grows_with_the_canaries():
@@ -88,12 +79,13 @@ def test_one_run_needs_room_for_its_canaries():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("level", "epsilon", "directed"),
-    [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True)],
+    [(gv.Edge(), 4.0, False), (LEVEL, 1.0, False), (LEVEL, 8.0, True), (gv.Node(20), 4.0, True)],
     ids=str,
 )
 def test_whole_fits_of_auto_are_consistent(level, epsilon, directed):
     graph = directed_graph() if directed else GRAPH
-    attacks = ["joint", "one-run", "links", *(["end-to-end"] if level == LEVEL else [])]  # with free training: long
+    whole = [] if isinstance(level, gv.Edge) else ["end-to-end"]  # with free training: long
+    attacks = ["joint", "one-run", "links", *whole]
     report = audit("auto", level, epsilon, graph=graph, attacks=attacks, trials=2000, fits=40, steps=5,
                    epochs=3, folds=2, confidence=0.99, seed=1)  # fmt: skip
     assert report.verdict == "consistent"

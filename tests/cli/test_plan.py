@@ -96,7 +96,8 @@ def test_a_plan_that_branches_shows_all_branches(run, monkeypatch):
         **dict.fromkeys(["statistics", "class sums", "first features", "expectation"]),
         "more features": "features",
         "more class sums": "sums",
-        **{f"balanced {part}": "balanced" for part in ("features", "responses", "release", "head")},
+        "sums head": "sums",
+        **{f"balanced {part}": "balanced" for part in ("sums", "responses", "release", "head")},
         **{f"graph {part}": "graph" for part in ("responses", "release", "head")},
     }
     assert made["branches"] == ["features", "sums", "balanced", "graph"]

@@ -4,6 +4,7 @@ import functools
 import itertools
 import json
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,13 @@ import scipy.sparse as sp
 import torch
 
 import graphveil as gv
+from graphveil.auditing.recording import ledger_on_branch
+from graphveil.auditing.verify import check_certificate
 from graphveil.errors import BudgetExceeded
 from graphveil.execution import Ledger
 from graphveil.graph import csbm
-from graphveil.methods import defaults, dpdgc
+from graphveil.methods import defaults, linear_features, neighbor_head
+from graphveil.methods.auto_plan import counted
 from graphveil.methods.spending import Settings, make_plan
 from graphveil.noise import NoiseSource
 from graphveil.privacy.certificate import Certificate
@@ -28,27 +32,61 @@ READING = ["balanced", "graph"]
 SHARED = ["statistics", "class sums", "first features", "expectation"]
 LATER = {
     "features": ["more features"],
-    "sums": ["more class sums"],
-    "balanced": ["balanced features", "balanced responses", "balanced release", "balanced head"],
+    "sums": ["more class sums", "sums head"],
+    "balanced": ["balanced sums", "balanced responses", "balanced release", "balanced head"],
     "graph": ["graph responses", "graph release", "graph head"],
 }
+# Levels, whether links have directions, and what a plan lists then: what is shared, and the branches.
+DIRECTED_LATER = {
+    **{branch: LATER[branch] for branch in ("features", "sums")},
+    "balanced": ["balanced sums", "neighbors", "release", "head"],
+}
+JOINT = {"joint": ["joint responses", "joint release", "joint head"]}
+WIDE_LATER = {
+    **{branch: LATER[branch] for branch in ("features", "sums", "balanced")},
+    **JOINT,
+    "graph": LATER["graph"],
+}
+UNREAD_LATER = {branch: LATER[branch] for branch in ("features", "sums")}
+SHAPES = {
+    "N_1": (gv.KNeighbor(1), False, SHARED, LATER),
+    "N_1, zero-out": (gv.KNeighbor(1, unit="zero-out"), False, SHARED, LATER),
+    "node": (gv.Node(80), False, SHARED, LATER),
+    "N_1, wide": (gv.KNeighbor(1), False, SHARED, WIDE_LATER),
+    "node, wide": (gv.Node(80), False, SHARED, WIDE_LATER),
+    "directed, N_1": (gv.KNeighbor(1), True, SHARED, DIRECTED_LATER),
+    "directed, node": (gv.Node(80), True, SHARED[1:], UNREAD_LATER),
+    "directed, node, zero-out": (gv.Node(80, unit="zero-out"), True, SHARED[1:], UNREAD_LATER),
+}
+SHAPES_AND_BRANCHES = [(shape, branch) for shape, (_, _, _, later) in SHAPES.items() for branch in later]
 
 
 def auto(level=LEVELS[0], epsilon=8.0, **options):
     return gv.Auto(**{"level": level, "epsilon": epsilon, "seed": 0, "show_progress": False, **options})
 
 
+def changed(graph, **fields):
+    """This graph with other features, labels or masks."""
+    given = {"features": graph.features, "labels": graph.labels, "num_classes": graph.num_classes, **fields}
+    masks = {f"{part}_mask": getattr(graph, f"{part}_mask") for part in ("train", "val", "test")}
+    return gv.Graph.from_scipy(graph.to_scipy(), given.pop("features"), given.pop("labels"), **given, **masks)
+
+
 @functools.cache
 def led_to(branch):
-    """A graph that leads to this branch (links say nothing, also beside many features, or as much as features, or
-    all), and its model."""
-    phi, epsilon, f = {
-        "features": (0.0, 8.0, 8),
-        "sums": (0.0, 2.0, 600),
-        "balanced": (0.5, 16.0, 8),
-        "graph": (1.0, 8.0, 8),
-    }[branch]
-    graph = csbm(phi, n=1000, f=f, d=12, seed=0)
+    """A graph that leads to this branch, and its model.
+
+    Links say nothing, beside features of which only differences tell, or beside words; or as much as features, or all.
+    """
+    phi, epsilon = {"features": (0.0, 8.0), "sums": (0.0, 4.0), "balanced": (0.5, 16.0), "graph": (1.0, 8.0)}[branch]
+    graph = csbm(phi, n=1000, f=8, d=12, seed=0)
+    rng, labels = np.random.default_rng(0), graph.labels.numpy()
+    if branch == "features":
+        common, apart = rng.normal(size=(1000, 4)), 0.2 * (labels[:, None] - 0.5)
+        graph = changed(graph, features=np.hstack([common + apart, common - apart]))
+    if branch == "sums":
+        usual = rng.uniform(0.01, 0.1, size=200) * np.exp(0.5 * rng.normal(size=(2, 200)))
+        graph = changed(graph, features=(rng.random((1000, 200)) < usual[labels]).astype(np.float32))
     return graph, auto(epsilon=epsilon).fit(graph)
 
 
@@ -84,7 +122,7 @@ def test_each_branch_is_reached(branch):
     assert model.graph_used_ == (branch in READING)
 
 
-@pytest.mark.parametrize(("branch", "gain"), [("features", -0.05), ("balanced", 0.05), ("graph", 0.2)])
+@pytest.mark.parametrize(("branch", "gain"), [("features", -0.05), ("sums", -0.05), ("balanced", 0.05), ("graph", 0.2)])
 def test_a_graph_that_helps_is_worth_it(branch, gain):
     graph, model = led_to(branch)
     alone = gv.MLP(level=LEVELS[0], epsilon=model.epsilon, seed=0, show_progress=False).fit(graph)
@@ -121,9 +159,9 @@ def test_certificates_say_what_was_learnt(branch):
 @pytest.mark.parametrize("shared", [True, False])
 def test_directed_graphs_are_read_if_co_readers_are_alike(shared):
     model = auto(epsilon=16.0).fit(directed(shared))
-    assert model.certificate_.followed == ("balanced" if shared else "features")
-    later = ["balanced features", "neighbors", "release", "head"] if shared else ["more features"]
-    assert names(model) == SHARED + later
+    followed = model.certificate_.followed
+    assert (followed == "balanced") == shared
+    assert names(model) == SHARED + DIRECTED_LATER[followed]
     assert model.graph_used_ == shared
     links, expected = model.certificate_.learnt
     assert links.startswith("A node links to about ")
@@ -145,10 +183,13 @@ def test_directed_graphs_are_not_read_at_node_level_and_links_are_counted_by_req
     features = rng.normal(size=(1000, 4)) + 0.2 * labels[:, None]
     graph = gv.Graph.from_edge_index(np.unique(edges, axis=1), features, labels, directed=True, **random_masks(1000))
     alone = auto(gv.Node(30), 16.0).fit(graph)
-    assert names(alone) == ["features"]
+    assert names(alone) == SHARED[1:] + UNREAD_LATER[alone.certificate_.followed]
     assert not alone.graph_used_
     assert not any("than 30 others" in each for each in alone.certificate_.assumptions)
-    assert alone.certificate_.learnt[0].startswith("The graph was not used, because")
+    links, expected = alone.certificate_.learnt
+    assert links.startswith("The graph was not used, because at this level")
+    assert expected.startswith("About ")
+    assert expected.endswith(" % right were expected with features.")
     counted = gv.DPDGC(level=gv.Node(30), epsilon=16.0, seed=0, table="degrees", show_progress=False).fit(graph)
     assert names(counted) == ["features", "release", "head"]
     assert any("than 30 others" in each for each in counted.certificate_.assumptions)
@@ -170,6 +211,64 @@ def test_models_of_directed_graphs_are_saved_and_answer_new_nodes(shared, level,
     assert np.allclose(new.sum(1), 1)
 
 
+def shaped(shape, branch):
+    """A fit at this level whose noise leads to this branch."""
+    level, is_directed, *_ = SHAPES[shape]
+    graph = directed(True) if is_directed else csbm(0.7, n=300, f=50 if "wide" in shape else 8, d=6, seed=0)
+    reserved = {"reserved_readers": 1} if isinstance(level, gv.Node) else {}
+    model = auto(level, 16.0, steps=4, **reserved)
+    return graph, model.execute(graph, make_ledger=partial(ledger_on_branch, branch, Ledger))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_plans_list_what_is_shared_and_all_branches(shape):
+    level, is_directed, shared, later = SHAPES[shape]
+    facts = replace(FACTS, directed=is_directed, features=50 if "wide" in shape else 8)
+    plan = make_plan("auto", level, facts, epsilon=8.0, delta=1e-4)
+    assert [each.name for each in plan.shared] == shared
+    assert {each.name: [m.name for m in each.mechanisms] for each in plan.branches} == later
+    expectation = plan["expectation"]
+    reading = [branch for branch in later if branch in READING]
+    assert expectation.sensitivity.of("training") == pytest.approx(len(counted(reading)) ** 0.5)
+    for outcome in plan.outcomes():
+        spent = max(outcome.composition(kind).epsilon(1e-4 / len(later)) for kind in ("training", "unlabelled"))
+        assert 7.9 < spent <= 8.0
+    # Where the graph is not read, nodes without a label pay nothing.
+    unlabelled = plan.epsilon_by_kind()["unlabelled"]
+    assert unlabelled > 1 if reading and not is_directed and "zero-out" not in shape else unlabelled < 8
+
+
+@pytest.mark.parametrize(("shape", "branch"), SHAPES_AND_BRANCHES)
+def test_forced_branches_are_certified_and_come_back_from_a_file(shape, branch, tmp_path):
+    _, _, shared, later = SHAPES[shape]
+    graph, model = shaped(shape, branch)
+    certificate = model.certificate_
+    assert certificate.followed == branch
+    assert [each.name for each in certificate.branches] == list(later)
+    assert names(model) == shared + later[branch]
+    assert model.graph_used_ == (branch not in UNREAD_LATER)
+    assert check_certificate(certificate) == []
+    assert certificate.plan().epsilon_by_kind() == certificate.epsilon_by_kind
+    assert 15.8 < certificate.epsilon <= 16.0
+    assert len(certificate.learnt) == 2
+    assert model.logits_.isfinite().all()
+    model.save(tmp_path / "run")
+    loaded = gv.load(tmp_path / "run")
+    assert loaded.certificate_ == certificate
+    assert loaded.graph_used_ == model.graph_used_
+    assert loaded.plan_.epsilon_by_kind() == certificate.epsilon_by_kind
+    assert torch.equal(loaded.logits_, model.logits_)
+    everybody = np.arange(graph.num_nodes)
+    assert np.array_equal(loaded.predict_proba(everybody), model.predict_proba(everybody))
+    features = graph.features.numpy()[:3]
+    given = (["a", "b", "c"], features, [[1, 2, 3], [], [5]])
+    fresh = loaded.predict_new(*given, from_graph=False)
+    assert fresh == pytest.approx(model.predict_new(*given, from_graph=False), abs=1e-6)
+    assert np.allclose(fresh.sum(1), 1)
+    if not model.graph_used_:
+        assert fresh == pytest.approx(loaded.predict_proba(everybody[:3]), abs=1e-5), "a function of the own row alone"
+
+
 @pytest.mark.parametrize("links", ["none", "all"])
 def test_directed_graphs_without_links_and_with_all(links):
     rng = np.random.default_rng(0)
@@ -188,7 +287,8 @@ def test_certificates_say_that_there_was_a_choice(branch):
     _, model = led_to(branch)
     certificate = Certificate.from_json(model.certificate_.to_json())
     assert certificate == model.certificate_
-    assert [each.name for each in certificate.branches] == BRANCHES
+    wide = model.fitted_.ledger.plan.facts.features > defaults.NARROW_FEATURES
+    assert [each.name for each in certificate.branches] == list(WIDE_LATER if wide else LATER)
     assert certificate.plan().epsilon == pytest.approx(certificate.epsilon)
     assert 0.99 * model.epsilon < certificate.epsilon <= model.epsilon
     assert certificate.followed == branch
@@ -243,13 +343,6 @@ def test_seeds_reproduce_each_branch(branch):
     assert again.certificate_ == model.certificate_
     other = auto(epsilon=model.epsilon, seed=1).fit(graph)
     assert not torch.equal(other.logits_, model.logits_)
-
-
-def changed(graph, **fields):
-    """This graph with other features, labels or masks."""
-    given = {"features": graph.features, "labels": graph.labels, "num_classes": graph.num_classes, **fields}
-    masks = {f"{part}_mask": getattr(graph, f"{part}_mask") for part in ("train", "val", "test")}
-    return gv.Graph.from_scipy(graph.to_scipy(), given.pop("features"), given.pop("labels"), **given, **masks)
 
 
 @pytest.mark.parametrize("phi", [0.0, 1.0])
@@ -315,6 +408,7 @@ def test_stated_steps_bound_all_trainings(epsilon):
         for steps in (None, 7)
     )
     trainings = [each.name for each in usual.all_mechanisms if isinstance(each, ClippedTraining)]
+    assert trainings == ["first features", "more features", "sums head", "balanced head", "graph head"]
     assert {name: usual[name].steps for name in trainings} == {
         name: defaults.JOIN_STEPS if "head" in name else defaults.LINEAR_STEPS for name in trainings
     } | {"more features": defaults.steps_for(epsilon)}
@@ -426,14 +520,14 @@ def test_the_head_reads_rows_in_blocks_of_any_size(monkeypatch):
     graph = csbm(0.9, n=502, f=3, d=20, seed=0)
     whole = auto(steps=3).fit(graph)
     assert whole.certificate_.followed == "graph"
-    sizes, likelihoods = [], dpdgc.log_likelihoods
+    sizes, likelihoods = [], neighbor_head.log_likelihoods
 
     def counted(counts, *others):
         sizes.append(len(counts))
         return likelihoods(counts, *others)
 
-    monkeypatch.setattr(dpdgc, "log_likelihoods", counted)
-    monkeypatch.setattr(dpdgc, "ROWS_AT_ONCE", 100)
+    monkeypatch.setattr(neighbor_head, "log_likelihoods", counted)
+    monkeypatch.setattr(neighbor_head, "ROWS_AT_ONCE", 100)
     assert torch.equal(auto(steps=3).fit(graph).logits_, whole.logits_)
     assert max(sizes) == 100
 
@@ -441,13 +535,13 @@ def test_the_head_reads_rows_in_blocks_of_any_size(monkeypatch):
 def test_features_are_judged_without_memory_for_gradients(monkeypatch):
     """Of 10^7 nodes it took 11 GiB of products of features."""
     passes = []
-    usual = dpdgc.LinearClassifier.forward
+    usual = linear_features.LinearClassifier.forward
 
     def watched(self, x):
         passes.append(torch.is_grad_enabled())
         return usual(self, x)
 
-    monkeypatch.setattr(dpdgc.LinearClassifier, "forward", watched)
+    monkeypatch.setattr(linear_features.LinearClassifier, "forward", watched)
     auto().fit(csbm(1.0, n=300, f=8, d=12, seed=0))
     assert passes
     assert not any(passes)

@@ -9,12 +9,15 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn import functional
 
 import graphveil as gv
 from graphveil.execution.exact import EXACT
+from graphveil.execution.gradients import ClippedSums
+from graphveil.execution.sparse_rows import CsrRows
 from graphveil.graph import csbm
 from graphveil.methods import defaults
-from graphveil.methods.class_sums import ClassSums, SumsClassifier, class_sums, without_signs
+from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, class_sums, without_signs
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.training import NO_LABEL, label_rows
 from graphveil.privacy import sensitivity
@@ -213,6 +216,22 @@ def test_two_releases_are_joined_by_their_noise():
     assert not np.array_equal(less.values, both.with_less_budget(1).values)
 
 
+def test_shares_of_classes_follow_from_counts():
+    sums = ClassSums(np.ones((3, 5)), 1.0, np.array([10.0, 30.0, 60.0]))
+    assert sums.priors == pytest.approx([0.1, 0.3, 0.6])
+    other = ClassSums(np.ones((3, 5)), 1.0, np.array([60.0, 30.0, 10.0]))
+    assert sums.joined(other).priors == pytest.approx(sums.priors)
+    assert sums.with_less_budget(0).priors == pytest.approx(sums.priors)
+
+
+def test_shares_of_classes_are_positive_whatever_noise_makes_of_their_numbers():
+    noisy = torch.tensor([[0.0, 0.0, -50.0], [0.0, 0.0, 99.0], [0.0, 0.0, 0.0]]).double()
+    priors = ClassSums.of(noisy, 20.0).priors
+    assert priors == pytest.approx([1 / 101, 99 / 101, 1 / 101])
+    known = ClassSums.of(noisy, 20.0, counts=np.array([25.0, 50.0, 25.0])).priors
+    assert known == pytest.approx([0.25, 0.5, 0.25])
+
+
 def test_class_weights_enter_the_scores_of_classes():
     features, labels = words(300)
     data = inputs(features, labels)
@@ -238,3 +257,94 @@ def test_a_graph_without_features_is_classified_by_its_links():
     graph = csbm(0.5, n=400, f=3, seed=0)
     model = gv.Auto(gv.KNeighbor(1), 16.0, seed=0, steps=3).fit(graph.replace(features=torch.zeros(400, 0)))
     assert model.logits_.isfinite().all()
+
+
+def beside(data, hidden=8, seed=0):
+    """A network with weights that are not small, beside class sums."""
+    sums = SumsClassifier(data.features, 3)
+    sums.learn(released(data, 1.0))
+    torch.manual_seed(seed)
+    made = NetworkBesideSums(sums, data.features, hidden, 3)
+    for parameter in made.network.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)
+    return made
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("width", [5, 40])
+def test_a_network_stands_beside_scores_that_stay_as_they_are(sparse, width):
+    rng = np.random.default_rng(0)
+    data = inputs(rng.normal(size=(300, width)), rng.integers(3, size=300), sparse)
+    model = beside(data)
+    with torch.no_grad():
+        fixed = defaults.SUMS_BESIDE_NETWORK * model.sums(data.features)
+        torch.testing.assert_close(model(data.features), model.network(data.features) + fixed)
+    assert list(model.sums.parameters()) == []
+    kept = {name: value.clone() for name, value in model.sums.state_dict().items()}
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
+    functional.cross_entropy(model(data.features), data.target.labels).backward()
+    optimizer.step()
+    assert all(torch.equal(kept[name], value) for name, value in model.sums.state_dict().items())
+    assert set(model.state_dict()) > {f"sums.{name}" for name in kept}, "a saved model has them"
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+@pytest.mark.parametrize("width", [5, 40])
+def test_a_row_of_a_network_beside_sums_does_not_depend_on_the_other_rows(sparse, width):
+    rng = np.random.default_rng(0)
+    data = inputs(rng.normal(size=(20_000, width)), rng.integers(3, size=20_000), sparse)
+    model, some = beside(data), torch.arange(16_380, 16_400)
+    with torch.no_grad():
+        torch.testing.assert_close(model(data.features)[some], model(data.features[some]), rtol=1e-5, atol=1e-5)
+        rows = data.features if not sparse else torch.from_numpy(data.features.matrix.toarray())
+        changed = rows.clone()
+        changed[0] = 1e10
+        changed = CsrRows(sp.csr_array(changed.numpy())) if sparse else changed
+        assert torch.equal(model(data.features)[1:], model(changed)[1:])
+
+
+CLIP = 1e-3
+
+
+def moved_gradients(data, other, label, clip_layers_together):
+    """By how much a sum of clipped gradients of the network moves where the first row is replaced, in units of the
+    clip. The scores of class sums are fixed numbers of each row, as they are in training."""
+
+    def sums_of(features, labels):
+        model = beside(data)
+        fixed = defaults.SUMS_BESIDE_NETWORK * model.sums(features)
+        parts = [model.network] if clip_layers_together else [model.network.first, *model.network.rest]
+        found = []
+        for part in parts:
+            for parameter in model.parameters():
+                parameter.requires_grad_(any(parameter is own for own in part.parameters()))
+            clipped = ClippedSums(part, CLIP, len(labels))
+            found += clipped.of(
+                lambda: functional.cross_entropy(model.network(features) + fixed, labels, reduction="none")
+            )
+        return torch.cat([each.reshape(-1) for each in found])
+
+    sparse = isinstance(data.features, CsrRows)
+    rows = torch.from_numpy(data.features.matrix.toarray()) if sparse else data.features.clone()
+    labels = data.target.labels.clone()
+    rows[0], labels[0] = other, label
+    changed = CsrRows(sp.csr_array(rows.numpy())) if sparse else rows
+    return float((sums_of(data.features, data.target.labels) - sums_of(changed, labels)).norm()) / CLIP
+
+
+@pytest.mark.parametrize(("width", "sparse"), [(1, False), (3, False), (40, False), (40, True)])
+def test_one_row_moves_the_gradients_of_a_network_beside_sums_within_one_clip(width, sparse):
+    """The twin clips each layer alone."""
+    rng = np.random.default_rng(1)
+    features, labels = rng.normal(size=(20, width)), rng.integers(3, size=20)
+    data = inputs(features, labels, sparse)
+    largest = {True: 0.0, False: 0.0}
+    for size in (0.0, 1e-38, 1.0, 100.0, 1e19, 3e38):
+        for sign in (-1.0, 1.0):
+            # With the same features and another label, gradients nearly turn round.
+            same = torch.from_numpy(features[0]).float()
+            other = sign * size * torch.ones(width) if size else same
+            for together in largest:
+                moved = moved_gradients(data, other, (int(labels[0]) + 1) % 3, together)
+                largest[together] = max(largest[together], moved)
+    assert 1.2 < largest[True] <= 2 < largest[False]

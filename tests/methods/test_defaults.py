@@ -2,20 +2,37 @@
 
 import pytest
 
-from graphveil.methods import defaults
+import graphveil as gv
+from graphveil.methods import auto_plan, defaults
+from graphveil.methods.spending import Settings
+from graphveil.privacy.facts import PublicFacts
 
 
 def test_shares_divide_the_whole_budget():
     for name, shares in vars(defaults).items():
         if name.endswith("_SHARES") and name != "DIRECTED_SHARES":
             assert sum(shares.values()) == pytest.approx(1), name
-    asked_first = (
-        defaults.CO_LINKS_SHARE
-        + defaults.CLASS_SUMS_SHARE
-        + defaults.FIRST_FEATURES_SHARE
-        + defaults.EXPECTATION_PARTS[0]
-    )
-    assert asked_first + sum(defaults.DIRECTED_SHARES.values()) == pytest.approx(1)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("train_nodes", [10, 450, 3000])
+@pytest.mark.parametrize("features", [0, 8, 800])
+def test_the_first_branch_divides_the_whole_budget(directed, train_nodes, features):
+    """What is asked first is calibrated together with it; all other branches get what is left of it."""
+    facts = PublicFacts(2 * train_nodes, train_nodes, features, 3, directed=directed)
+    for level in (gv.KNeighbor(1), gv.Node(20)):
+        spending = auto_plan.spend(level, facts, Settings(), 8.0)
+        shares = [spending.shares[m.name] for m in (*spending.shared, *spending.branches[0].mechanisms)]
+        assert sum(shares) == pytest.approx(1)
+        assert sum(shares[:-1]) < 0.35, "most of it is left"
+        assert min(shares) > 0
+
+
+@pytest.mark.parametrize("features", [8, 800])
+def test_both_branches_without_the_graph_divide_the_same_rest(features):
+    spending = auto_plan.spend(gv.KNeighbor(1), PublicFacts(2000, 1500, features, 3), Settings(), 8.0)
+    more = spending.shares["more features"]
+    assert spending.shares["more class sums"] + spending.shares["sums head"] == pytest.approx(more)
 
 
 @pytest.mark.parametrize(("epsilon", "steps"), [(None, 100), (0.1, 400), (1, 400), (4, 200), (16, 100), (1000, 100)])
@@ -40,16 +57,6 @@ def test_responses_get_a_part_of_the_whole_up_to_where_nearly_all_are_true():
     assert defaults.part_for_responses(0.3, 8.0) == pytest.approx(2.4)
     assert defaults.part_for_responses(0.5, 100.0) == defaults.MOST_RESPONSE_EPSILON
     assert defaults.part_for_responses(0.5, None) == pytest.approx(0.5 * defaults.EPSILON_WITHOUT_BUDGET)
-
-
-def test_what_is_learnt_first_leaves_most_of_the_budget():
-    first = (
-        defaults.STATISTICS_SHARE
-        + defaults.CLASS_SUMS_SHARE
-        + defaults.FIRST_FEATURES_SHARE
-        + defaults.EXPECTATION_PARTS[0]
-    )
-    assert 0 < first < 0.2
 
 
 def test_few_training_nodes_pay_more_to_be_judged():

@@ -291,17 +291,18 @@ def test_a_plan_that_branches_costs_the_largest_of_all_for_every_kind(level, dir
 
 def test_which_branch_is_followed_changes_no_figure():
     plan = make_plan("auto", KNeighbor(1), PHOTO, epsilon=8.0)
-    features, sums, balanced, graph = plan.outcomes()
+    features, sums, balanced, joint, graph = plan.outcomes()
     shared = ["statistics", "class sums", "first features", "expectation"]
     assert names(plan) == shared
     assert names(features) == [*shared, "more features"]
     assert names(balanced) == [
         *shared,
-        *(f"balanced {part}" for part in ("features", "responses", "release", "head")),
+        *(f"balanced {part}" for part in ("sums", "responses", "release", "head")),
     ]
     assert names(graph) == [*shared, *(f"graph {part}" for part in ("responses", "release", "head"))]
-    assert names(sums) == [*shared, "more class sums"]
-    for outcome in (features, sums, balanced, graph):
+    assert names(sums) == [*shared, "more class sums", "sums head"]
+    assert names(joint) == [*shared, *(f"joint {part}" for part in ("responses", "release", "head"))]
+    for outcome in (features, sums, balanced, joint, graph):
         assert outcome.epsilon_by_kind() == plan.epsilon_by_kind()
         assert outcome.rdp_epsilon == plan.rdp_epsilon
         assert outcome.all_mechanisms == plan.all_mechanisms

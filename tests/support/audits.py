@@ -1,5 +1,7 @@
 """Methods at levels that are audited: a plan for each, and models for fits that take little time."""
 
+import numpy as np
+
 import graphveil as gv
 from graphveil.auditing.mechanisms import Subject
 from graphveil.graph import csbm
@@ -50,3 +52,12 @@ def maker(method, level, epsilon=4.0, **options):
     """Makes models with few steps, all with the same initial weights."""
     fixed = {"seed": 0, "steps": 3, "epochs": 10, "hidden": 8, "show_progress": False}
     return lambda: method_class(method)(level=level, epsilon=epsilon, **(fixed | options))
+
+
+def directed_graph():
+    """GRAPH with a part of its entries, each by itself."""
+    entries = GRAPH.to_scipy().tocoo()
+    kept = np.random.default_rng(0).random(entries.nnz) < 0.7
+    masks = {name: getattr(GRAPH, name) for name in ("train_mask", "val_mask", "test_mask")}
+    edges = np.stack([entries.coords[0][kept], entries.coords[1][kept]])
+    return gv.Graph.from_edge_index(edges, x=GRAPH.features, y=GRAPH.labels, directed=True, **masks)

@@ -203,6 +203,18 @@ class NetworkBesideSums(nn.Module):
         return logits
 
 
+class Tempered(nn.Module):
+    """Class sums with the weight that their scores have beside others."""
+
+    def __init__(self, sums: SumsClassifier) -> None:
+        super().__init__()
+        self.sums = sums
+
+    def forward(self, x: Rows) -> torch.Tensor:
+        scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
+        return scores
+
+
 def _some_at_a_time(index: torch.Tensor, rows: Rows) -> Sequence[torch.Tensor]:
     """Indices of these rows, in blocks."""
     stay_sparse = isinstance(rows, SparseRows) and rows.shape[1] > defaults.NARROW_FEATURES

@@ -6,37 +6,32 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import nn
 from torch.nn import functional
 
 from graphveil.errors import InvalidInput
 from graphveil.execution import LedgerLike
-from graphveil.execution.exact import Linear
 from graphveil.execution.sparse_rows import Rows
 from graphveil.methods import auto_plan, defaults
-from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, class_sums
+from graphveil.methods.class_sums import ClassSums, NetworkBesideSums, SumsClassifier, Tempered, class_sums
 from graphveil.methods.decoupled import DecoupledConvolution
 from graphveil.methods.expectation import (
     HALVES,
     GraphBranch,
     chosen_branch,
-    count_noise,
     expectation_in_words,
     right_counts,
 )
 from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import (
-    LinearClassifier,
     Products,
     train_linear,
     without_noise,
     without_own_influence,
 )
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
+from graphveil.methods.neighbor_head import NeighborHead
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.tables import log_likelihoods, shrunk_rows
-from graphveil.methods.training import ROWS_AT_ONCE, Kept, KeptRows, all_logits, train_privately
-from graphveil.privacy.mechanisms import GaussianRelease
+from graphveil.methods.training import Kept, KeptRows, all_logits, train_privately
 from graphveil.privacy.plan import Plan
 
 # What the certificate says where all links of a node are protected at once and statistics would have too much noise.
@@ -48,15 +43,22 @@ class DPDGC(DecoupledConvolution):
     """Decoupled graph convolution: a private table W, Z = A W with noise, and a classifier that reads X and Z.
 
     With `table="auto"`, the default, it learns how the graph is linked, then divides its budget by what can be expected
-    of it. Where attributes are private, four things are paid for first: how training nodes of each class are linked,
-    the sum of the features of each class, a first linear classifier of features, and how many training nodes would come
-    out right in each of the branches. The rest of the budget follows from that. On undirected graphs it is a network of
-    features alone ("features"), more exact class sums ("sums"), features and neighbours ("balanced"), or neighbours
-    beside the first features ("graph"). Neighbours are read through responses (training nodes respond with their label,
-    the others with what features say about them). What they say about a node follows in closed form from the
-    statistics; a linear head joins it with features. On directed graphs the statistics are about nodes that link to the
-    same node, and "balanced" reads tables of them; at node level the graph is not read. With public attributes a table
-    is taken by the level.
+    of it. Where attributes are private, four things are paid for first: how training nodes of each class are linked
+    ("statistics"), the sums of the features of each class ("class sums"), a first linear classifier of features, which
+    only shows what training is worth, and how many training nodes would come out right in each of the branches. The
+    rest of the budget follows from that. On undirected graphs the branches are:
+
+    - "features": a network of features, trained beside the scores of class sums;
+    - "sums": more class sums, and a small trained head;
+    - "balanced": more class sums, neighbours, and a head that joins them;
+    - "joint", where features are many: neighbours, and a head that joins them with class sums and with all features;
+    - "graph": neighbours, and a head that joins them with the first class sums.
+
+    Neighbours are read through responses (training nodes respond with their label, the others with what class sums say
+    about them). What they say about a node follows in closed form from the statistics. On directed graphs the
+    statistics are about nodes that link to the same node, "balanced" reads tables of them, and there is no "joint" and
+    no "graph"; at node level the graph is not read, and only "features" and "sums" are left. With public attributes a
+    table is taken by the level.
 
     With any other table nothing is asked first. Node i reads the targets of its edges: Z_i is the sum of their rows of
     W, plus noise. "trained" is the paper's model (algorithm 2, with the corrections of docs/theory.md): rows of W have
@@ -301,83 +303,6 @@ class Auto(DPDGC):
         if self.table != "auto":
             raise InvalidInput("table", self.table, "is what auto chooses; give it to dpdgc")
         return super()._settings()
-
-
-class NeighborHead(nn.Module):
-    """A linear map of what features and neighbours say about each class.
-
-    It reads three numbers for each class: the logit of features, the log-likelihood of the neighbours' responses, and
-    the direction of Z, shrunk where noise could have made it. It starts as a weighted sum of the first two.
-
-    Args:
-        features: The classifier of features.
-        branch: What the branch that is followed expects of Z. None where the graph is not read.
-        plan: The plan, on that branch.
-        like: Features, of which the width and the form are read.
-    """
-
-    expected: torch.Tensor
-    spread: torch.Tensor
-
-    def __init__(self, features: nn.Module, branch: GraphBranch | None, plan: Plan, like: Rows) -> None:
-        super().__init__()
-        self.features = features
-        classes = plan.facts.classes
-        expected = torch.zeros(classes, classes) if branch is None else torch.from_numpy(branch.expected)
-        self.register_buffer("expected", expected.float())
-        self.register_buffer("spread", torch.tensor(0.0 if branch is None else branch.spread))
-        self._release = next(iter(plan.with_role("release")), None)
-        self._learns = bool(plan.with_role("head"))
-        self.linear: LinearClassifier | None = None
-        if self._learns:
-            if plan.followed == "joint" or 0 < like.shape[1] <= defaults.NARROW_FEATURES:
-                self.linear = LinearClassifier(like, classes)
-            own, neighbors = (weight * torch.eye(classes) for weight in defaults.FIRST_WEIGHTS)
-            first = [own] if self._release is None else [own, neighbors, torch.zeros(classes, classes)]
-            self.out = Linear(classes * len(first), classes)
-            with torch.no_grad():
-                self.out.weight.copy_(torch.cat(first, dim=1))
-                self.out.bias.zero_()
-
-    def forward(self, x: Rows, z: torch.Tensor) -> torch.Tensor:
-        logits: torch.Tensor = self.features(x)
-        if not self._learns:
-            return logits
-        # Some rows at a time: what the map reads takes many times the memory of what it returns.
-        blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
-        joined = torch.cat([self.out(self.evidence(*block)) for block in blocks])
-        return joined if self.linear is None else joined + self.linear(x)
-
-    @torch.no_grad()
-    def evidence(self, logits: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
-        """What the linear map reads, row by row."""
-        logits = logits - logits.mean(1, keepdim=True)
-        if self._release is None:
-            return logits
-        assert isinstance(self._release, GaussianRelease)
-        if len(z) > ROWS_AT_ONCE:
-            blocks = zip(logits.split(ROWS_AT_ONCE), z.split(ROWS_AT_ONCE), strict=True)
-            return torch.cat([self.evidence(*block) for block in blocks])
-        classes = self.expected.shape[0]
-        noise = count_noise(self._release, classes)
-        counts = z * ((1 - 1 / classes) ** 0.5 / self._release.row_norm)
-        counts = counts - counts.mean(1, keepdim=True)
-        scores = log_likelihoods(counts, self.expected, noise, float(self.spread)).float()
-        scores = scores.clamp(-defaults.LARGEST_SCORE, defaults.LARGEST_SCORE)
-        directions = defaults.DIRECTION_LENGTH * shrunk_rows(counts, noise).float()
-        return torch.cat([logits, scores, directions], dim=1)
-
-
-class Tempered(nn.Module):
-    """Class sums with the weight that their scores have beside others."""
-
-    def __init__(self, sums: SumsClassifier) -> None:
-        super().__init__()
-        self.sums = sums
-
-    def forward(self, x: Rows) -> torch.Tensor:
-        scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
-        return scores
 
 
 def _statistics_first(plan: Plan) -> bool:
