@@ -30,7 +30,7 @@ from graphveil.graph.summary import Undeclared
 from graphveil.methods.dpdgc import DPDGC
 from graphveil.privacy.levels import KNeighbor
 from graphveil.privacy.plan import Plan
-from support.distributed_fits import CASES, graph, linked
+from support.distributed_fits import CASES, graph, led, linked
 from support.jobs import together, torchrun
 
 # Made here once; calibration takes longer than these fits.
@@ -41,7 +41,8 @@ plan_of = cache(lambda name: (lambda data, model: model.plan(data))(*CASES[name]
 def alone(name):
     """The model that one process gives without torchrun."""
     data, model = CASES[name]()
-    return model.execute(data, plan_of(name))
+    with led(name):
+        return model.execute(data, plan_of(name))
 
 
 def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]:
@@ -50,7 +51,8 @@ def fitted(group: Group, plans: dict[str, Plan]) -> dict[str, dict[str, object]]
         data, model = CASES[name]()
         shard = Shard.of(data, group, model.direction)
         assert shard.facts(group, edges=None) == plan.facts
-        fit(model, shard, group, plan=plan)
+        with led(name):
+            fit(model, shard, group, plan=plan)
         rows = {"logits": model.logits_, **({"table": model._table} if hasattr(model, "_table") else {})}
         whole = {key: group.gathered(tensor, shard.layout.counts).numpy() for key, tensor in rows.items()}
         results[name] = {**whole, "certificate": model.certificate_.to_json()}

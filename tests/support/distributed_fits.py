@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import numpy as np
 import scipy.sparse as sp
 
 import graphveil as gv
+from graphveil.execution import Ledger
 from graphveil.graph import Graph, csbm
 from graphveil.process import code_digest
 
@@ -40,6 +45,19 @@ def sparse() -> Graph:
     return Graph.from_scipy(plain.to_scipy(), sp.csr_array(features), plain.labels).with_split(0)
 
 
+def wide(stored: type = np.asarray) -> Graph:
+    """More features than their products are made of and a node that has none of them."""
+    plain = csbm(0.8, n=502, f=40, d=12, seed=0)
+    features = np.where(np.abs(plain.features.numpy()) > 0.1, plain.features.numpy(), 0)
+    features[7] = 0
+    return Graph.from_scipy(plain.to_scipy(), stored(features), plain.labels).with_split(0)
+
+
+def linked_one_way() -> Graph:
+    plain = linked()
+    return Graph.from_scipy(plain.to_scipy(), plain.features, plain.labels, directed=True).with_split(1)
+
+
 # Private training of W, tables that are drawn, rows that are sampled, features alone; with degrees that are promised.
 CASES = {
     "trained": lambda: (graph(), gv.DPDGC(K1, 8.0, seed=0, steps=6, hidden=16, table="trained")),
@@ -68,3 +86,28 @@ CASES = {
     "gap at nodes": lambda: (graph(), gv.GAP(gv.Node(max_degree=60), 8.0, seed=0, steps=6, hidden=16)),
     "gap at edges": lambda: (sparse(), gv.GAP(gv.Edge(), 2.0, seed=0, epochs=6, hidden=16)),
 }
+
+# Each branch of the default, whatever was expected of it.
+_GRAPHS = {"narrow": linked, "wide": wide, "sparse": lambda: wide(sp.csr_array), "directed": linked_one_way}
+_BRANCHES = {
+    "narrow": ("features", "sums", "balanced", "graph"),
+    "wide": ("features", "joint"),
+    "sparse": ("features", "sums", "balanced", "joint", "graph"),
+    "directed": ("features", "sums", "balanced"),
+}
+_FORCED = {f"{kind}, {branch}": branch for kind, branches in _BRANCHES.items() for branch in branches}
+
+
+def _case(kind: str):
+    return lambda: (_GRAPHS[kind](), gv.Auto(K1, 8.0, seed=0, steps=6, hidden=16))
+
+
+CASES |= {name: _case(name.split(",")[0]) for name in _FORCED}
+
+
+@contextmanager
+def led(name: str) -> Iterator[None]:
+    """Fits of this case follow its branch, if it has one."""
+    follow = Ledger.follow
+    with patch.object(Ledger, "follow", lambda ledger, chosen: follow(ledger, _FORCED.get(name, chosen))):
+        yield

@@ -7,6 +7,7 @@ clipped gradient by 2. With much budget training finds more (`linear_features`).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,10 @@ from graphveil.methods.inputs import Inputs
 from graphveil.methods.linear_features import with_products
 from graphveil.methods.networks import Perceptron
 from graphveil.methods.training import ROWS_AT_ONCE, label_rows
+
+# Dense rows without signs are made so many at a time: with products they are 70 times as wide as few features are, and
+# those of more rows would not stay in the cache.
+_DENSE_ROWS_AT_ONCE = 2**11
 
 
 def without_signs(rows: Rows) -> Rows:
@@ -52,7 +57,7 @@ def class_sums(data: Inputs, arithmetic: Arithmetic) -> torch.Tensor:
         outputs: torch.Tensor = layer(without_signs(data.features_of(rows)))
         return -(outputs * label_rows(data.target.labels[rows], data.classes)).sum(1)
 
-    weight, numbers = sums.over(data.target.blocks(ROWS_AT_ONCE), row_losses)
+    weight, numbers = sums.over(_some_at_a_time(data.target.train, data.features), row_losses)
     by_class = weight.T if isinstance(layer, SparseLinear) else weight
     return -data.target.total(torch.cat([by_class, numbers[:, None]], dim=1).contiguous())
 
@@ -165,7 +170,7 @@ class SumsClassifier(nn.Module):
             own: What `learn` returned.
             labels: The classes of the rows; -1 where there is none.
         """
-        blocks = torch.arange(len(x), device=self.weight.device).split(ROWS_AT_ONCE)
+        blocks = _some_at_a_time(torch.arange(len(x), device=self.weight.device), x)
         return torch.cat([self._block(x[rows], own, None if labels is None else labels[rows]) for rows in blocks])
 
     def _block(self, x: Rows, own: torch.Tensor | None, labels: torch.Tensor | None) -> torch.Tensor:
@@ -208,6 +213,12 @@ class Tempered(nn.Module):
     def forward(self, x: Rows) -> torch.Tensor:
         scores: torch.Tensor = defaults.FIRST_WEIGHTS[0] * self.sums(x)
         return scores
+
+
+def _some_at_a_time(index: torch.Tensor, rows: Rows) -> Sequence[torch.Tensor]:
+    """Indices of these rows, in blocks."""
+    stay_sparse = isinstance(rows, SparseRows) and rows.shape[1] > defaults.NARROW_FEATURES
+    return index.split(ROWS_AT_ONCE if stay_sparse else _DENSE_ROWS_AT_ONCE)
 
 
 def _times(rows: Rows, table: torch.Tensor) -> torch.Tensor:

@@ -31,7 +31,7 @@ from graphveil.methods.linear_features import (
 from graphveil.methods.link_statistics import CoLinkStatistics, LinkStatistics, co_link_sums, link_sums
 from graphveil.methods.neighbor_head import NeighborHead
 from graphveil.methods.spending import Settings, Spend
-from graphveil.methods.training import KeptRows, all_logits, train_privately
+from graphveil.methods.training import Kept, KeptRows, all_logits, train_privately
 from graphveil.privacy.plan import Plan
 
 # What the certificate says where all links of a node are protected at once and statistics would have too much noise.
@@ -144,26 +144,31 @@ class DPDGC(DecoupledConvolution):
         each node added to its own."""
         train = data.target.train
         parts = train_linear(data, ledger, auto_plan.FIRST_FEATURES, self.device, self.show_progress, self.arithmetic)
-        lengths = (self.arithmetic.lengths(data.features_of(train)).square() + 1).sqrt()
+        rows = data.features[train]  # `features_of` would keep them
+        lengths = (self.arithmetic.lengths(rows).square() + 1).sqrt()
         judged = []
         for part in parts:
             with torch.no_grad():
-                logits = without_noise(part, data.features, data.classes)(data.features_of(train))
+                logits = without_noise(part, data.features, data.classes)(rows)
             judged.append(without_own_influence(part, logits, data.target.labels[train], lengths).cpu())
         return judged
 
     def _judged(self, data: Inputs, sums: ClassSums) -> torch.Tensor:
         """The scores of training nodes that follow from class sums, less what each added to its own."""
-        train, classifier = data.target.train, SumsClassifier(data.features, data.classes).to(self.device)
-        own = classifier.learn(sums, data.target.weights)
-        return classifier.without(data.features_of(train), own, data.target.labels[train]).cpu()
+        classifier = SumsClassifier(data.features, data.classes).to(self.device)
+        return self._of_training_nodes(data, classifier, classifier.learn(sums, data.target.weights)).cpu()
 
     def _scored(self, data: Inputs, features: SumsClassifier, own: torch.Tensor) -> torch.Tensor:
         """The scores of all nodes; those of training nodes less what each of them added to its own (`own`)."""
         train = data.target.train
         scores = all_logits(lambda rows: features(data.features_of(rows)), data.nodes, train.device)
-        scores[train] = features.without(data.features_of(train), own, data.target.labels[train])
+        scores[train] = self._of_training_nodes(data, features, own)
         return scores
+
+    def _of_training_nodes(self, data: Inputs, features: SumsClassifier, own: torch.Tensor) -> torch.Tensor:
+        """The scores of training nodes, less what each of them added to its own (`own`)."""
+        train = data.target.train
+        return features.without(data.features[train], own, data.target.labels[train])
 
     def _join_tables(
         self, data: Inputs, ledger: LedgerLike, features: SumsClassifier, own: torch.Tensor
@@ -208,7 +213,8 @@ class DPDGC(DecoupledConvolution):
             W, Z = self._read_neighbors(data, ledger, scores)
         head = NeighborHead(features, branch, ledger.plan, data.features).to(self.device)
         self._table, self._released, self._head = W, Z, head
-        evidence_of, products_of = KeptRows(head.evidence(scores, Z)), Products(data.features)
+        # Of training nodes alone: it takes three times the memory of the scores.
+        evidence_of, products_of = Kept(lambda rows: head.evidence(scores[rows], Z[rows])), Products(data.features)
 
         def logits(rows: torch.Tensor | None) -> torch.Tensor:
             assert rows is not None

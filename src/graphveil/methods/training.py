@@ -36,20 +36,36 @@ NO_LABEL = -1
 Logits = Callable[[torch.Tensor | None], torch.Tensor]
 
 
+class Kept:
+    """What is made of some of the rows, kept while their index exists: full-batch training asks for the same at every
+    step.
+
+    Args:
+        make: Makes it, given indices of rows.
+    """
+
+    def __init__(self, make: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._make = make
+        self._kept = WeakIdKeyDictionary()
+
+    def __call__(self, index: torch.Tensor) -> torch.Tensor:
+        if index not in self._kept:
+            self._kept[index] = self._make(index)
+        kept: torch.Tensor = self._kept[index]
+        return kept
+
+
 class KeptRows:
-    """Some of the rows, cached while their index exists: full-batch training asks for the same at every step."""
+    """Some of the rows, cached while their index exists."""
 
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
-        self._kept = WeakIdKeyDictionary()
+        self._some = None if isinstance(rows, SparseRows) else Kept(rows.__getitem__)
 
     def __call__(self, index: torch.Tensor | None) -> Rows:
-        if index is None or isinstance(self._rows, SparseRows):  # they have a cache of their own
-            return self._rows if index is None else self._rows[index]
-        if index not in self._kept:
-            self._kept[index] = self._rows[index]
-        kept: torch.Tensor = self._kept[index]
-        return kept
+        if index is None:
+            return self._rows
+        return self._rows[index] if self._some is None else self._some(index)  # sparse rows have a cache of their own
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ import graphveil.graph.io.sources as sources
 from graphveil.errors import InvalidInput
 from graphveil.graph import Graph, read_graph, write_graph
 from graphveil.graph.io import edges
+from graphveil.graph.io.columns import Table
 from graphveil.graph.io.declared import TableOptions
 from graphveil.graph.io.edges import plain_edges
 from graphveil.graph.io.ids import NodeIds
@@ -47,6 +48,24 @@ def folder(
         write = pyarrow.csv.write_csv if ending == "csv" else pyarrow.parquet.write_table
         write(pa.table(content), path / f"{stem}.{ending}")
     return path
+
+
+class Unlisted:
+    """A table whose names are not listed."""
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __getattr__(self, name: str) -> Any:
+        assert name != "column_names", "takes as long as there are columns"
+        return getattr(self._table, name)
+
+
+def test_reading_a_column_takes_no_longer_where_there_are_many() -> None:
+    table = Table.part(Path("nodes.parquet"), Unlisted(pa.table(NODES)), 0)
+    assert table.numbers("age").tolist() == NODES["age"]
+    assert table.kind_of("town") == "categorical"
+    assert table.codes("town", ["Aachen", "Bonn", "Ulm"]).tolist() == [2, 1, 2, 0]
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

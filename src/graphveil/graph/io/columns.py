@@ -113,7 +113,8 @@ class Table:
 
     def require(self, column: str) -> None:
         """Refuse a table without this column."""
-        if column not in self.table.column_names:
+        # To list all names would take as long as there are columns, for each column that is read.
+        if not self.table.schema.get_all_field_indices(column):
             advice = _ADVICE.get(column, "")
             raise self.error("columns", self.table.column_names, f"there is no column {column!r}{advice}")
 
