@@ -72,8 +72,8 @@ class DPDGC(DecoupledConvolution):
     >>> from graphveil.graph import csbm
     >>> from graphveil.privacy.levels import KNeighbor
     >>> model = DPDGC(level=KNeighbor(k=1), epsilon=8.0, seed=0, steps=5).fit(csbm(0.0, n=300, f=8, seed=0))
-    >>> model.certificate_.followed, model.graph_used_, model.certificate_.epsilon <= 8.0
-    ('features', False, True)
+    >>> model.graph_used_, model.certificate_.epsilon <= 8.0
+    (False, True)
     """
 
     method: ClassVar[str] = "dpdgc"
