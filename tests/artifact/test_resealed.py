@@ -15,6 +15,8 @@ from graphveil.privacy.certificate import Certificate
 from graphveil.validate import render_checksummed
 from support.artifacts import GRAPH, NEW, fitted, reseal
 
+pytestmark = pytest.mark.slow
+
 NASTY = [None, True, -1, 0, 3, 1e308, -0.5, float("nan"), float("inf"), 10**400, 2**70, "x", "", [], {}, [None]]
 NASTY += [{"a": 1}, "\ud800"]
 # The part of them that each place in a file takes.

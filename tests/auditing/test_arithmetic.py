@@ -12,6 +12,8 @@ from graphveil.auditing.arithmetic_graphs import NODES
 from graphveil.errors import InvalidInput
 from graphveil.methods import method_class
 
+pytestmark = pytest.mark.slow
+
 LEVEL = gv.KNeighbor(1)
 CASES = [
     ("dpdgc", gv.KNeighbor(1)),

@@ -15,6 +15,8 @@ from graphveil.methods import method_class
 from graphveil.methods.spending import make_plan
 from graphveil.privacy.certificate import Certificate
 
+pytestmark = pytest.mark.slow
+
 GRAPH = csbm(0.5, n=200, f=6, d=4, seed=2)
 
 

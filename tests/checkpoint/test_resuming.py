@@ -12,7 +12,7 @@ from graphveil.methods import defaults
 from graphveil.methods.networks import Best
 from support.checkpoints import CASES, GRAPH, fit_until_finished, make
 
-pytestmark = pytest.mark.usefixtures("quick_disk")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("quick_disk")]
 
 
 def same(model, expected):

@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 from graphveil.cli import app
 from graphveil.graph import csbm, write_graph
 
+pytestmark = pytest.mark.slow
+
 RUNNER = CliRunner()
 GRAPH = csbm(0.5, n=200, f=6, d=4, seed=2)
 

@@ -19,6 +19,8 @@ from graphveil.graph.summary import Undeclared
 from support.distributed_fits import directed, graph
 from support.jobs import together
 
+pytestmark = pytest.mark.slow
+
 FIELDS = ("indptr", "indices", "features", "labels", "train_mask", "val_mask", "test_mask")
 
 

@@ -22,6 +22,8 @@ from graphveil.privacy.levels import KNeighbor
 from support.distributed_fits import graph
 from support.jobs import together, torchrun
 
+pytestmark = pytest.mark.slow
+
 
 def train(group, out, budget=None, checkpoint=None, resume=False, fails=None):
     """What is said, and how many draws were made."""

@@ -22,6 +22,8 @@ from graphveil.privacy.levels import is_zero_out
 from graphveil.privacy.mechanisms import Responses
 from support.audits import GRAPH, maker
 
+pytestmark = pytest.mark.slow
+
 PART = small_part(GRAPH, 60, 0, most_links=7)
 N_K, NODE = gv.KNeighbor(2), gv.Node(8)
 CASES = [

@@ -11,6 +11,8 @@ from graphveil.graph import csbm
 from graphveil.methods import method_class
 from support.method_levels import SUPPORTED
 
+pytestmark = pytest.mark.slow
+
 K1 = gv.KNeighbor(1)
 CASES = {f"{method}, {level}": (method, level, {}) for method, levels in SUPPORTED.items() for level in levels} | {
     "mlp in batches": ("mlp", K1, {"batch_size": 20}),

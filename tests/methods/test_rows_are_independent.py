@@ -18,6 +18,8 @@ from graphveil.methods import method_class
 from graphveil.methods.expectation import Expected, right_counts
 from graphveil.methods.networks import LinkxHead
 
+pytestmark = pytest.mark.slow
+
 
 class Recorder(Ledger):
     """Hands everything through without noise and remembers the released tables and gradient sums."""

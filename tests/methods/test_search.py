@@ -23,6 +23,8 @@ from graphveil.privacy.plan import plan_from_dict, plan_to_dict
 from graphveil.privacy.sensitivity import held_out_counts as bound_of
 from support.audits import GRAPH, maker
 
+pytestmark = pytest.mark.slow
+
 K1 = gv.KNeighbor(1)
 CLIPS = {"clip": [0.1, 1.0, 3.0]}
 

@@ -24,6 +24,8 @@ from graphveil.privacy.facts import PublicFacts
 from graphveil.privacy.levels import Edge, KNeighbor, Node
 from graphveil.privacy.mechanisms import WEIGHT_BITS
 
+pytestmark = pytest.mark.slow
+
 LEVELS = [Edge("directed"), Edge("undirected"), KNeighbor(1), KNeighbor(3), Node(2), Node(4)]
 MOST = 10.0
 

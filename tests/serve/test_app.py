@@ -22,6 +22,8 @@ from support.service import (
     make_app,
 )
 
+pytestmark = pytest.mark.slow
+
 
 def test_everybody_gets_their_own_and_nobody_anothers(service):
     check_nobody_gets_anothers(service)

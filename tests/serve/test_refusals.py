@@ -8,6 +8,8 @@ import pytest
 
 from support.service import Service, check_refusal, in_thread, receive, request, small_app
 
+pytestmark = pytest.mark.slow
+
 app = pytest.importorskip("graphveil.serve.app")
 server = pytest.importorskip("graphveil.serve.server")
 
