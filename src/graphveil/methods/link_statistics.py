@@ -77,7 +77,7 @@ def co_link_sums(data: Inputs, level: Level) -> torch.Tensor:
 
 
 def _co_link_matrix(readers: np.ndarray, targets: np.ndarray, classes: int, bound: int, train_nodes: int) -> np.ndarray:
-    """The upper triangle in steps of `lattice.count_step`, added in int64.
+    """The upper triangle in steps of `mechanisms.count_step`, added in int64.
 
     The readers of each node are sorted by degree: then a pair counts by the degree of the later one, and a reader adds
     its weight times the number of readers of each class before it. `readers` has the label and the degree of the reader
