@@ -30,7 +30,7 @@ LINEAR_STEPS, LINEAR_RATE, LINEAR_SHRINKAGE = 100, 0.015, 0.25
 # are taken less those of the mean row. Chosen on CiteSeer, ACM, DBLP, Flickr, Twitch, Actor and cSBM, epsilon 2 to 16.
 CLASS_SUMS_NORM = math.hypot(FEATURE_NORM, 1.0)
 COLUMN_SPREAD, SUMS_TEMPERATURE, LONGEST_SCORES, CLEAR_MEANS = 0.5, 0.5, 12.0, 3.0
-# Up to so many features, classifiers of features read their products in pairs too, and so does the head of the default.
+# Up to so many features, classifiers of features read their products in pairs too, as does the head of the default.
 NARROW_FEATURES = 32
 # The part of the largest possible influence of a training node on its own logits that is taken off before the node
 # helps to judge or to weigh them.
@@ -38,8 +38,8 @@ OWN_INFLUENCE = 0.4
 
 # The default's parts of mu^2: link statistics, class sums, a first training of features, expected accuracies; then what
 # the branches do with the rest. The epsilon of label responses is a part of the whole, with the largest value below.
-# Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Actor, tolokers, Physics, Wisconsin87, cSBM graphs, and parts of BU10 and
-# Wisconsin87 with other attributes as the class (docs/results/default).
+# Chosen on ACM, CiteSeer, DBLP, Flickr, Twitch, Actor, tolokers, Physics, Wisconsin87, cSBM graphs, and parts of BU10
+# and Wisconsin87 with other attributes as the class (docs/results/default).
 STATISTICS_SHARE, CLASS_SUMS_SHARE, FIRST_FEATURES_SHARE = 0.016, 0.12, 0.05
 # Expected accuracies get more where few nodes train (`expectation_share`): the least and the largest part, and the
 # number of training nodes from which on the least is enough. On the tutorial's graph (450 training nodes, epsilon 8)
@@ -60,7 +60,7 @@ JOIN_STEPS, JOIN_RATE, FIRST_WEIGHTS = 60, 0.03, (0.6, 0.6)
 LARGEST_SCORE, DIRECTION_LENGTH = 20.0, 4.0
 # Points of accuracy by which the graph must be expected to help before it is read; how many standard deviations of a
 # difference its noise may have made. The last is in points of balanced accuracy, which decides where accuracies are as
-# close as the first. docs/results/choice has what the choice loses. The doubt was also looked at on the tutorial's graph.
+# close as the first. docs/results/choice has what the choice loses. The tutorial's graph was looked at for the doubt.
 WORTH_IT_POINTS, DOUBT, ALIKE_POINTS = 1.0, 0.5, 1.0
 # By how much right answers above chance are taken to grow at most where the squared mu of features is doubled: by class
 # sums, and by training. 2 would be growth without an end.
